@@ -190,6 +190,14 @@ class Options:
         fixed=True,
     )
     memory_bytes: int = option("memory", Size(1 << 20), 1 << 30, "State that each state server keeps in memory.")
+    idle_timeout: Micros | None = option(
+        "idleTimeout",
+        Duration(),
+        None,
+        "A stream without rows for so long holds the watermark back no more; where all are silent, event time goes on "
+        "with the clock. Off unless given.",
+        fixed=True,
+    )
     commit: CommitMode = option("commit", Choice(CommitMode), CommitMode.ASYNC, "When an epoch is durable.")
     retain: int = option("retain", Integer(2, 1000), 2, "Durable epochs that are kept.")
     recovery_timeout: Micros = option(

@@ -115,6 +115,8 @@ def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
         if plan.policy is WatermarkPolicy.MAX:
             counts = "largest" if len(plan.inputs) > 2 else "larger"
         lines = [*lines, f"of {which} the {counts} one counts{lag}"]
+    if plan.options.idle_timeout is not None:
+        lines.append(f"a stream that is silent for {format_duration(plan.options.idle_timeout)} is not waited for")
     if not spec.watermarked:
         return [*lines, f"{described.timeless(spec)}: no row is late and {described.undropped(spec)}"]
     if spec.complete:

@@ -23,6 +23,7 @@ def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
     return {
         "version": VERSION,
         "watermark_rule": plan.options.watermark.value,
+        "idle_epochs": plan.options.idle_timeout is not None,
         "operators": [_plain(stage.operator) for stage in plan.stages],
         "rows_of": [_rows_of(plan, stage) for stage in plan.stages],
         "outputs": [plan.stages[number].operator.name for number in plan.outputs],
@@ -48,14 +49,25 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     if len(before) != len(after):
         return [_difference("operators", str(len(before)), str(len(after)))]
     found = [said for was, now in zip(before, after, strict=True) for said in _changed(was, now)]
-    for operator, was, now in zip(after, old["rows_of"], new["rows_of"], strict=True):
-        if was != now:
-            found.append(_difference(f"rows of {operator.name}", ", ".join(was), ", ".join(now)))
-    if old["outputs"] != new["outputs"]:
-        found.append(_difference("output", ", ".join(old["outputs"]), ", ".join(new["outputs"])))
+    if not found:
+        found = _wiring(after, old, new)
+    if old["idle_epochs"] != new["idle_epochs"]:
+        said = [("given" if each["idle_epochs"] else "not given") for each in (old, new)]
+        found.append(_difference("option idleTimeout", *said))
     if old["watermark_rule"] != new["watermark_rule"]:
         found.append(_difference("watermark rule", str(old["watermark_rule"]), str(new["watermark_rule"])))
     return found
+
+
+def _wiring(operators: list[OperatorSpec], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Where the rows of each operator come from, and which of them the sink gets."""
+    named = [f"rows of {operator.name}" for operator in operators]
+    was, now = ([*stored["rows_of"], stored["outputs"]] for stored in (old, new))
+    return [
+        _difference(name, ", ".join(one), ", ".join(other))
+        for name, one, other in zip([*named, "output"], was, now, strict=True)
+        if one != other
+    ]
 
 
 def _changed(was: OperatorSpec, now: OperatorSpec) -> list[str]:

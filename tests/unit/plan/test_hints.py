@@ -122,5 +122,3 @@ def test_transforms_change_the_columns() -> None:
     assert second.columns == ["ts", "price"] and second.watermark is not None
     with pytest.raises(AnalysisError, match="watermark is on 'ts'"):
         second.transform(lambda columns: columns[1:])
-    with pytest.raises(AnalysisError, match="not for those that an operator has made"):
-        second.groupBy("price").agg(tr.count()).transform(lambda columns: columns)

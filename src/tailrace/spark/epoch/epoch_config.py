@@ -14,6 +14,7 @@ from typing import Any
 
 from tailrace.api.options import Combine, WatermarkPolicy
 from tailrace.plan.physical import PhysicalPlan
+from tailrace.spark.epoch.watermark import IdleRule
 from tailrace.spark.sources.splits import Splits
 from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, Receipt
 
@@ -28,7 +29,8 @@ class EpochConfig:
     it ``frame_rows`` less. ``splits``: see ``sources.splits``; ``shuffled``: into how many tasks, with route shuffle.
 
     ``delays``: of the watermark, by input; ``policy``: which of several counts. ``ttls``: time-to-live, by operator.
-    ``now``: when the epoch began, in microseconds.
+    ``now``: when the epoch began, in microseconds. ``idle``: after so much silence an input is idle; ``passed``: how
+    long ago the epoch before began, 0 of the first one of a run.
     """
 
     combine: bool
@@ -41,13 +43,28 @@ class EpochConfig:
     delays: tuple[int, ...] | None = None
     ttls: Mapping[str, int] = field(default_factory=dict)
     policy: WatermarkPolicy = WatermarkPolicy.MIN
+    idle: int | None = None
+    passed: int = 0
 
     @classmethod
-    def of(cls, plan: PhysicalPlan, combine: bool, now: int, **cut: Any) -> EpochConfig:
+    def of(cls, plan: PhysicalPlan, combine: bool, now: int, passed: int, **cut: Any) -> EpochConfig:
         """``cut``: how the epoch's rows are cut into tasks and frames."""
+        idle = plan.options.idle_timeout
         return cls(
-            combine, plan.options.route.value, now, **cut, delays=plan.delays, ttls=ttls_of(plan), policy=plan.policy
+            combine,
+            plan.options.route.value,
+            now,
+            **cut,
+            delays=plan.delays,
+            ttls=ttls_of(plan),
+            policy=plan.policy,
+            idle=idle,
+            passed=0 if idle is None else passed,
         )
+
+    @property
+    def idle_rule(self) -> IdleRule | None:
+        return None if self.idle is None else IdleRule(self.idle, self.passed)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +78,8 @@ class EpochConfig:
             "delays": None if self.delays is None else list(self.delays),
             "ttls": dict(self.ttls),
             "policy": self.policy.value,
+            "idle": self.idle,
+            "passed": self.passed,
         }
 
     def record(self, plan: PhysicalPlan) -> dict[str, Any]:
@@ -83,7 +102,7 @@ def recorded_policy(raw: Mapping[str, Any], policy: WatermarkPolicy) -> Watermar
     return WatermarkPolicy(raw.get("policy", policy))
 
 
-_AS_RECORDED = ("combine", "route", "now", "ttls", "frame_rows", "first_frame", "splits", "shuffled")
+_AS_RECORDED = ("idle", "passed", "combine", "route", "now", "ttls", "frame_rows", "first_frame", "splits", "shuffled")
 
 
 def ttls_of(plan: PhysicalPlan) -> dict[str, int]:

@@ -9,6 +9,7 @@ Threads: one epoch at a time, in whatever thread runs it; where rows go by way o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -53,6 +54,15 @@ class ServersDone:
 
 ThroughSpark = Callable[[Stage, ServersDone], list[Receipt]]
 """Brings a stage the rows of those before it, by a job of Spark's, whose receipts it gives."""
+
+
+def state_rows(done: ServersDone) -> dict[str, int]:
+    """By operator, the rows of its state on all servers."""
+    rows: dict[str, int] = defaultdict(int)
+    for answer in done.last:
+        for status in answer.status.operators:
+            rows[status.name] += status.rows
+    return rows
 
 
 class OperatorChain:

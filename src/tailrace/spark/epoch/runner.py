@@ -35,7 +35,8 @@ from tailrace.spark.commit.commits import CommitRequest, Commits
 from tailrace.spark.epoch.epoch_clock import EpochClock
 from tailrace.spark.epoch.epoch_config import EpochConfig, first_combine, next_combine
 from tailrace.spark.epoch.epoch_times import EpochTimes, QueryTime
-from tailrace.spark.epoch.operator_chain import EpochTry, OperatorChain, ServersDone
+from tailrace.spark.epoch.idle_epochs import IdleEpochs
+from tailrace.spark.epoch.operator_chain import EpochTry, OperatorChain, ServersDone, state_rows
 from tailrace.spark.epoch.pipelined_sink import run_pipelined_sink
 from tailrace.spark.epoch.progress import EpochProgress, QueryIdentity
 from tailrace.spark.epoch.query_output import QueryOutput
@@ -100,6 +101,7 @@ class EpochRunner:
         budget: RetryBudget,
         late: LateOutput | None = None,
         hints: HintControl | None = None,
+        idle: IdleEpochs | None = None,
     ) -> None:
         self._plan = plan
         self._controller = controller
@@ -108,6 +110,7 @@ class EpochRunner:
         self._splits = splits
         self._late = late
         self._hints = hints
+        self._idle = idle
         self.identity = identity
         self._chain = OperatorChain(plan, fleet, hints)
         self._output = QueryOutput(plan, fleet, shared=sink.pipelined)
@@ -146,6 +149,8 @@ class EpochRunner:
                 f"Spark gives epoch {epoch} and the state is at epoch {self._last}: Spark's checkpoint was changed by "
                 "someone else, such as the JVM of a driver that was killed. The query starts again, and puts it right"
             )
+        if self._idle is not None:
+            self._idle.began()
         self._commits.record_spark_logs(epoch)
         self._splits.release(batch.sparkSession)  # Spark has planned the epoch's tasks before it came here
         began = clock.monotonic()
@@ -167,11 +172,13 @@ class EpochRunner:
     def _config(self, epoch: int) -> EpochConfig:
         """The epoch's config: of one that a sink may have seen before, the recorded one."""
         cut = Cut() if self._hints is None else self._hints.cut
-        now = self._clock.next(self._time.times.now)
+        before = self._time.times.now
+        now = self._clock.next(before)
         config = EpochConfig.of(
             self._plan,
             self._combine,
             now,
+            passed=now - before if self.progress else 0,
             frame_rows=cut.rows,
             first_frame=cut.first,
             splits=self._splits.now(),
@@ -204,6 +211,8 @@ class EpochRunner:
         this.stopwatch.lap("sink")
         self._commits.epoch_finished()
         self._last, self._time, self._replay, self._last_config = this.epoch, after, None, request.epoch_config
+        if self._idle is not None:
+            self._idle.ended(this.epoch, after.watermark, state_rows(done))
         self._combine = next_combine(self._plan, this.config.combine, receipts)
         self._large_outputs = 0 if self._output.is_local(done) else self._large_outputs + 1
         outcome = Outcome(
@@ -278,9 +287,9 @@ class EpochRunner:
         plan, replay, watermark = self._plan, this.replay, self._time.watermark
         if replay is not None:
             watermark = Watermark.from_json(replay.watermarks, plan.options.watermark, len(plan.inputs))
-        elif this.config.delays is not None:
-            times_max = times_seen(plan, watermark.times_max, receipts)
-            watermark = watermark.after(times_max, this.config.delays, plan.options.watermark, this.config.policy)
+        elif (delays := this.config.delays) is not None:
+            seen, rule, config = times_seen(plan, receipts), plan.options.watermark, this.config
+            watermark = watermark.after(seen, delays, rule, config.policy, config.idle_rule)
         if replay is not None and "now" in replay.epoch_config:  # the same records must expire as then
             return QueryTime(watermark, EpochTimes.from_json(replay.epoch_config))
         times = self._time.times.after(plan, watermark, this.config.now, this.config.ttls)

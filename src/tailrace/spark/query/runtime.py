@@ -40,6 +40,7 @@ from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
 from tailrace.spark.epoch.epoch_clock import refuse_clock_jump
 from tailrace.spark.epoch.epoch_config import recorded_policy
 from tailrace.spark.epoch.epoch_times import EpochTimes
+from tailrace.spark.epoch.idle_epochs import IdleEpochs, has_idle_epochs
 from tailrace.spark.epoch.progress import QueryIdentity
 from tailrace.spark.epoch.runner import EpochRunner
 from tailrace.spark.hints.control import HintControl
@@ -60,6 +61,7 @@ from tailrace.spark.sources.inspection import check_source, numbers_tasks, read_
 from tailrace.spark.sources.schema import fields_of
 from tailrace.spark.sources.splits import InputSplits
 from tailrace.spark.sources.static_join import enriched
+from tailrace.spark.sources.ticks import Ticks
 from tailrace.spark.sources.transforms import Transformed, frame_of, then, transformed
 from tailrace.spark.tasks.late_rows import LatePlace
 from tailrace.types import Field
@@ -175,6 +177,11 @@ class SparkRuntime:
             late = None
             if late_sink is not None:
                 late = LateOutput(late_sink, LatePlace(config.store_uri, config.store_options), run, _late_rows(plan))
+            idle = None
+            ticks = Ticks(run, controller.recovery_point.planned + 1) if has_idle_epochs(plan) else None
+            if ticks is not None:
+                idle = IdleEpochs(plan, ticks)
+                undo.callback(idle.close)
             runner = EpochRunner(
                 plan,
                 controller,
@@ -185,10 +192,13 @@ class SparkRuntime:
                 budget,
                 late,
                 HintControl(plan, hints),
+                idle,
             )
             undo.callback(runner.close)
             late_place = None if late is None else late.place
             receipts = _receipts(plan, hints, config.access, splits.shuffled, late_place)
+            if ticks is not None:
+                receipts = receipts.union(ticks.receipts(spark))
             controller.trim_spark_logs()
             started = _start_spark_query(query, receipts, locations.checkpoint, failure.keeping(runner.run))
             runner.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))

@@ -22,7 +22,7 @@ def plan(ttl, mode, delay="10 seconds"):
 
 
 def watermark(closed):
-    return Watermark((closed,), closed)
+    return Watermark((closed,), closed, (0,))
 
 
 def test_nothing_is_forgotten_before_anything_was_seen():
