@@ -39,12 +39,21 @@ def pause_s(plan: PhysicalPlan, watermark: Watermark, rows: Mapping[str, int]) -
     return min(pauses, default=None)
 
 
+def _first_pause_s(plan: PhysicalPlan) -> float:
+    if any(stage.operator.ends_by_clock for stage in plan.stages):
+        return CLOCK_PAUSE_S
+    return max(CLOCK_PAUSE_S, (plan.options.idle_timeout or 0) / 1e6)
+
+
 class IdleEpochs:
-    def __init__(self, plan: PhysicalPlan, ticks: Ticks) -> None:
+    """``first``: the first epoch that a run may ask for."""
+
+    def __init__(self, plan: PhysicalPlan, ticks: Ticks, first: int) -> None:
         self._plan = plan
         self._ticks = ticks
         self._changed = threading.Condition()
-        self._due: tuple[float, int] | None = None  # when (monotonic), and which epoch is asked for then
+        # When (monotonic), and which epoch is asked for then. Nobody knows what there is before the first one.
+        self._due: tuple[float, int] | None = (clock.monotonic() + _first_pause_s(plan), first)
         self._closed = False
         self._thread = tasks.start("tailrace-idle", self._run)
 

@@ -178,9 +178,9 @@ class SparkRuntime:
             if late_sink is not None:
                 late = LateOutput(late_sink, LatePlace(config.store_uri, config.store_options), run, _late_rows(plan))
             idle = None
-            ticks = Ticks(run, controller.recovery_point.planned + 1) if has_idle_epochs(plan) else None
+            ticks = Ticks(run, controller.recovery_point.planned) if has_idle_epochs(plan) else None
             if ticks is not None:
-                idle = IdleEpochs(plan, ticks)
+                idle = IdleEpochs(plan, ticks, controller.recovery_point.planned + 1)
                 undo.callback(idle.close)
             runner = EpochRunner(
                 plan,

@@ -28,23 +28,32 @@ from tailrace.env.files.scratch import (
 )
 from tailrace.spark.tasks.ingest import RECEIPT_DDL
 
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _Bounded
+except ImportError:  # before PySpark 4.2
+
+    class _Bounded:  # type: ignore[no-redef]
+        """Spark itself keeps such a source to what it has at the start, where the session lets it."""
+
+
 _PREFIX = "ticks-"
-_FILE = "file"
+_FILE, _PLANNED = "file", "planned"
 _TICK = "tick"
 _LOCK = "lock"
+_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
 class Ticks:
-    """Of one run. ``newest``: the epoch that is asked for first."""
+    """Of one run. ``planned``: the newest epoch of Spark's log, so that none was asked for behind it."""
 
-    def __init__(self, run: str, newest: int) -> None:
+    def __init__(self, run: str, planned: int) -> None:
         base = private_base(0)
         _remove_left(base)
         self._folder = os.path.join(base, f"{_PREFIX}{run}")
         make_private(self._folder)
         self._lock = ProcessLock.take(os.path.join(self._folder, _LOCK), 0.0)
         self._file = os.path.join(self._folder, _TICK)
-        self.ask(newest)
+        self._planned = planned
 
     def ask(self, epoch: int) -> None:
         """Have this epoch, whether rows come for it or not."""
@@ -53,7 +62,13 @@ class Ticks:
     def receipts(self, spark: SparkSession) -> DataFrame:
         """To be united with the receipts of a query's tasks: none."""
         spark.dataSource.register(TickSource)
-        return spark.readStream.format(TickSource.name()).option(_FILE, self._file).load()
+        if _Bounded.__module__ == __name__:
+            spark.conf.set(_WRAPPER, "true")  # else availableNow would read all that there is in one epoch
+        return (
+            spark.readStream.format(TickSource.name())
+            .options(**{_FILE: self._file, _PLANNED: str(self._planned)})
+            .load()
+        )
 
     def close(self) -> None:
         remove_tree(self._folder)
@@ -70,19 +85,30 @@ class TickSource(DataSource):
         return RECEIPT_DDL
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return _TickReader(str(self.options[_FILE]))
+        return _TickReader(str(self.options[_FILE]), int(self.options[_PLANNED]))
 
 
-class _TickReader(DataSourceStreamReader):
-    def __init__(self, file: str) -> None:
+class _TickReader(DataSourceStreamReader, _Bounded):
+    def __init__(self, file: str, planned: int) -> None:
         self._file = file
+        self._planned = planned
+        self._bounded = False  # with the trigger availableNow, which reads what there is and no more
 
     def initialOffset(self) -> dict[str, int]:
         return {_TICK: 0}
 
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._bounded = True
+
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        """PySpark before 4.2 gives neither argument."""
-        return {_TICK: int(read_whole(self._file) or 0)}
+        """Where this run has asked for no epoch, no new one.
+
+        PySpark before 4.2 does not say where it stands: then a run may begin with an epoch without rows.
+        """
+        asked = None if self._bounded else read_whole(self._file)
+        if asked is not None:
+            return {_TICK: int(asked)}
+        return {_TICK: max(0, self._planned)} if start is None else start
 
     def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
         return []
