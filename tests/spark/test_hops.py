@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,23 @@ def test_outputs_that_stay_in_the_servers(spark: SparkSession, tmp_path: Path) -
     assert sorted((r["k"], r["n"]) for r in rows) == sorted(
         (key, epoch + 1) for key in range(7, keys, 1000) for epoch in range(epochs)
     )
+
+
+def test_sorted_and_limited_groups_of_all(spark: SparkSession, tmp_path: Path) -> None:
+    """In output mode complete an epoch's rows are all there are, so that their order and their first mean something."""
+    question = replace(ROLLING, output_mode="complete")
+    source = ScriptedSource(tmp_path / "in", SCHEMA)
+    every, found = batches(4), {}
+    source.add(every)
+    first = tailrace_stream(source.stream(spark), question).transform(lambda rows: rows.orderBy("total").limit(3))
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        found[epoch] = [(row["total"], row["k"]) for row in batch.collect()]
+
+    run(first, tmp_path, "complete", save)
+    groups = [epoch.rows.select(["total", "k"]).to_pylist() for epoch in expected(spark, question, every)]
+    wanted = [sorted(map(tuple, map(dict.values, rows)), key=lambda row: row[0])[:3] for rows in groups]
+    assert [found[epoch] for epoch in range(4)] == wanted
 
 
 def plain_windows(frame: DataFrame) -> DataFrame:

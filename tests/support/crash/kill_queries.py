@@ -213,9 +213,10 @@ class Chained(KillCase):
 
 @dataclass(frozen=True)
 class Joined(KillCase):
-    """A left outer join of two streams."""
+    """A join of two streams."""
 
     kind: str
+    how: str
     names: tuple[str, str] = field(default=("left", "right"))
 
     def feed(self, root: Path, seed: int, epochs: int) -> None:
@@ -223,14 +224,14 @@ class Joined(KillCase):
             source.add(tables)
 
     def stream(self, root: Path, spark: SparkSession) -> Any:
-        return join_case.join_stream(self._sources(root), spark, join_case.KINDS[self.kind], "left")
+        return join_case.join_stream(self._sources(root), spark, join_case.KINDS[self.kind], self.how)
 
     def compare(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> Iterator[EpochVerdict]:
         kind = join_case.KINDS[self.kind]
         sides = [
             as_run(tables, root / "check", source) for source, tables in enumerate(join_case.batches(seed, epochs))
         ]
-        answer = join_case.expected(kind, "left_outer", *sides, False)
+        answer = join_case.expected(kind, self.how, *sides, False)
         for epoch, wanted in enumerate(answer.epochs):
             yield _verdict(root, epoch, wanted, lambda row: repr(tuple(row.values())))
 
@@ -270,11 +271,14 @@ CASES: Mapping[str, KillCase] = {
     "sessions": ScriptedQuery(_sessions(3, _INCREMENTAL)),
     "rows by session": ScriptedQuery(_sessions(8, _WHOLE), spills=True),
     "chain": Chained(_windows(4, 4, (Aggregate("count", None, "bids"),)), 20 * SECOND),
-    "interval join": Joined("interval"),
+    "interval join": Joined("interval", "full_outer"),
 }
 MORE_CASES: Mapping[str, KillCase] = {
     "late rows": LateRows(_windows(2, 2, _INCREMENTAL)),
-    **{f"join, {kind}": Joined(kind) for kind in ("sliding", "valid right", "ttl")},
+    **{f"join, {kind}": Joined(kind, "full_outer") for kind in ("sliding", "valid right", "ttl")},
+    "semi join": Joined("interval", "left_semi"),
+    "windows, complete": ScriptedQuery(replace(_windows(10, 4, _INCREMENTAL), output_mode="complete"), spills=True),
+    "sessions, complete": ScriptedQuery(replace(_sessions(3, _INCREMENTAL), output_mode="complete")),
 }
 """For the long profile."""
 EVERY_CASE = {**CASES, **MORE_CASES}
