@@ -344,9 +344,14 @@ def test_joins_that_are_refused_with_advice(how, words):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_what_operators_have_made_is_not_joined(side):
+def test_windows_that_operators_have_made_are_no_column_of_a_joined_row(side):
     made = auctions().groupBy(window("ts", "1 minute"), "auction").agg(tr.count())
-    refused("streams as Spark reads them", "join before you aggregate", **{side: made})
+    refused("'window' is a struct", "transform", "F.window_time('window')", **{side: made})
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_rows_that_operators_change_are_not_joined(side):
+    refused("rows that are final", "append", **{side: auctions().groupBy("auction", "site").agg(tr.count())})
 
 
 def test_a_time_to_live_of_either_side_belongs_to_the_join():
