@@ -62,6 +62,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "testing": ("",),
     "testing.shaped_reads": ("env.files.shaped_reads",),  # a slow disk is part of the environment
+    "testing.processors": ("api", "operators", "spark.processors", "spark.sources"),  # what servers run, without them
     "testing.bench": (
         "operators",
         "state",

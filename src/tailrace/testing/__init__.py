@@ -10,6 +10,7 @@ from __future__ import annotations
 from tailrace.testing.compare import describe, differences
 from tailrace.testing.lateness import Contribution, Judgement, judge
 from tailrace.testing.oracle import ExpectedEpoch, expected
+from tailrace.testing.processors import ProcessorTester
 from tailrace.testing.question import Aggregate, Question, Windows
 from tailrace.testing.scripted_source import ScriptedSource
 
@@ -18,6 +19,7 @@ __all__ = [
     "Contribution",
     "ExpectedEpoch",
     "Judgement",
+    "ProcessorTester",
     "Question",
     "ScriptedSource",
     "Windows",

@@ -1,0 +1,191 @@
+"""A stateful processor, or a function of a group state, on rows of a test: no query, no Spark session, no JVM.
+
+The rows go through the operator that a state server runs, so that state, timers and time-to-live are the engine's own;
+PySpark's ``TwsTester`` knows no time-to-live. Time stands still between two batches, and is what the test says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as spark_types
+
+from tailrace.api.checks.stateful_processor import stateful_processing, time_mode_of
+from tailrace.api.columns import resolve
+from tailrace.api.duration import Duration, parse_duration
+from tailrace.api.processors import ProcessorCode, TimeMode
+from tailrace.api.relations import OutputMode, Watermark
+from tailrace.errors import AnalysisError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.output import schema_of
+from tailrace.operators.registry import ingest_of, operator_with, plan_operator
+from tailrace.operators.resources import Resources
+from tailrace.spark.processors.code import TIMEOUTS, group_state_code, processor_code
+from tailrace.spark.sources.schema import fields_of, spark_type
+from tailrace.types import DataType
+
+_ALIASES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
+_COLUMN = re.compile(r"\s*`?(\w+)`?\s*:?\s+([a-zA-Z_]+)\s*(\(\s*\d+\s*(?:,\s*\d+\s*)?\))?\s*", re.ASCII)
+
+
+class ProcessorTester:
+    """Runs a processor batch by batch. Schemas are PySpark's, or texts of plain types ("user string, n bigint").
+
+    >>> from pyspark.sql import Row
+    >>> from pyspark.sql.streaming import StatefulProcessor
+    >>> class Count(StatefulProcessor):
+    ...     def init(self, handle):
+    ...         self.n = handle.getValueState("n", "n bigint")
+    ...     def handleInputRows(self, key, rows, timerValues):
+    ...         before = self.n.get() or (0,)
+    ...         self.n.update((before[0] + len(list(rows)),))
+    ...         yield Row(user=key[0], n=self.n.get()[0])
+    >>> tester = ProcessorTester(Count(), "user string, page string", "user string, n bigint", keys=["user"])
+    >>> tester.batch([{"user": "ann", "page": "a"}, {"user": "ann", "page": "b"}])
+    [{'user': 'ann', 'n': 2}]
+    >>> tester.batch([{"user": "ann", "page": "c"}])
+    [{'user': 'ann', 'n': 3}]
+    """
+
+    def __init__(
+        self,
+        processor: object,
+        rows: object,
+        output: object,
+        *,
+        keys: Sequence[str],
+        timeMode: str = "None",
+        eventTime: str | None = None,
+        delay: Duration = "0 seconds",
+        pandas: bool = False,
+        timezone: str = "UTC",
+    ) -> None:
+        mode = time_mode_of(timeMode, "ProcessorTester")
+        code = processor_code(processor, output, mode, timezone, pandas=pandas, parse=_struct)
+        self._open(code, rows, keys, mode, eventTime, delay, timeouts=False)
+
+    @classmethod
+    def of_function(
+        cls,
+        func: Callable[..., object],
+        rows: object,
+        output: object,
+        state: object,
+        *,
+        keys: Sequence[str],
+        timeoutConf: str = "NoTimeout",
+        eventTime: str | None = None,
+        delay: Duration = "0 seconds",
+        timezone: str = "UTC",
+    ) -> ProcessorTester:
+        """Of a function that ``applyInPandasWithState`` takes."""
+        code = group_state_code(
+            func, output, state, timeoutConf, timezone, watermarked=eventTime is not None, parse=_struct
+        )
+        made = cls.__new__(cls)
+        mode = TIMEOUTS[timeoutConf]
+        made._open(code, rows, keys, mode, eventTime, delay, timeouts=mode is not TimeMode.NONE)
+        return made
+
+    def _open(
+        self,
+        code: ProcessorCode,
+        rows: object,
+        keys: Sequence[str],
+        mode: TimeMode,
+        event_time: str | None,
+        delay: Duration,
+        *,
+        timeouts: bool,
+    ) -> None:
+        fields = fields_of(_struct(rows))
+        watermark, self._delay = None, 0
+        if event_time is not None:
+            self._delay = parse_duration(delay, "ProcessorTester: delay", zero_ok=True)
+            watermark = Watermark(resolve(event_time, fields, "ProcessorTester: eventTime"), self._delay)
+        by = tuple(resolve(key, fields, "ProcessorTester: keys") for key in keys)
+        relation = stateful_processing(
+            "rows of a test", fields, watermark, by, code, OutputMode.APPEND, mode, timeouts=timeouts
+        )
+        self._spec = plan_operator(relation, OutputMode.APPEND, 0, 1)
+        self._operator: Any = operator_with(self._spec, [0], Resources(threads=1))
+        self._schema = schema_of(fields)
+        self._types = {field.name: field.type for field in fields}
+        self._epoch = -1
+        self._mark = self._newest = int(MIN_MICROS)
+        self._now = datetime(1970, 1, 1, tzinfo=UTC)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """As of the last batch."""
+        return None if self._mark == MIN_MICROS else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(0, 0, self._mark)
+
+    def batch(
+        self, rows: Iterable[Mapping[str, Any]] | pa.Table = (), now: datetime | None = None
+    ) -> list[dict[str, Any]]:
+        """What the processor gives for an epoch with these rows, which begins at ``now``; that of the last one if None.
+
+        Rows come as mappings, or as a table; what is not named is null. First all rows are handled, then the timers
+        that have come up: in event time by the watermark with these rows, in processing time by ``now``.
+        """
+        if now is not None:
+            self._now = now if now.tzinfo is not None else now.replace(tzinfo=UTC)
+        self._epoch += 1
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), self._schema)
+        late_before = self._mark
+        ingest = ingest_of(self._spec, late_before, False, self._types, self._epoch)
+        batches = table.select(self._schema.names).cast(self._schema).combine_chunks().to_batches()
+        frames = [ingest.frame(batches)] if batches else []
+        self._newest = max(self._newest, *ingest.counts.times_max)
+        if self._newest != MIN_MICROS:
+            self._mark = max(self._mark, self._newest - self._delay)
+        now_micros = int((self._now - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+        self._operator.set_times(now_micros, int(MIN_MICROS))
+        self._operator.apply(self._epoch, frames)
+        try:
+            made = self._operator.advance(self._epoch, late_before, self._mark)
+        except BaseException:
+            self._operator.undo(self._epoch)
+            self._mark, self._epoch = late_before, self._epoch - 1
+            raise
+        self._operator.forget(self._epoch)
+        return [row for batch in made for row in batch.to_pylist()]
+
+    @property
+    def keys_kept(self) -> int:
+        """Keys that have state or timers."""
+        return int(self._operator.rows)
+
+
+def _struct(schema: object) -> spark_types.StructType:
+    """As the session would read it; a text of plain types needs none."""
+    if isinstance(schema, spark_types.StructType):
+        return schema
+    if not isinstance(schema, str):
+        raise AnalysisError(f"a schema is a text ('user string, n bigint') or a StructType, but got {schema!r}")
+    made, at = spark_types.StructType(), 0
+    while at < len(schema):
+        found = _COLUMN.match(schema, at)
+        if found is None or schema[found.end() : found.end() + 1] not in ("", ","):
+            raise AnalysisError(
+                f"schema {schema!r} cannot be read without a Spark session: write plain columns ('user string, n "
+                f"bigint'), or give a StructType"
+            )
+        made.add(found.group(1), _type(found.group(2).lower(), found.group(3) or "", schema))
+        at = found.end() + 1
+    return made
+
+
+def _type(name: str, arguments: str, schema: str) -> spark_types.DataType:
+    arguments = re.sub(r"\s", "", arguments)
+    if name in ("decimal", "dec", "numeric"):
+        name, arguments = "decimal", arguments or "(10,0)"
+        arguments = arguments if "," in arguments else arguments.replace(")", ",0)")
+    plain = DataType(_ALIASES.get(name, name) + arguments)
+    if plain.kind is None:
+        raise AnalysisError(f"schema {schema!r}: {plain} cannot be read without a Spark session: give a StructType")
+    return spark_type(plain)
