@@ -22,6 +22,7 @@ PRINTED = {
     "join": ["ad 1: clicked after 20 s", "ad 2: not clicked", "ad 3: clicked after 5 s"],
     "lookup": ["sport: 3 views", "music: 1 views"],
     "process": ["alarm: pump is silent since 12:00:05"],
+    "processor": ["alarm: pump is silent since 12:00:05"],
     "late_rows": ["12:00:00 to 12:00:10: 2 rows", "late: sensor b at 12:00:01"],
     "count_windows": ["pump 0: mean 2.0", "pump 1: mean 5.0"],
     "user_aggregate": ["acme: 23.75", "zeta: 5.00"],

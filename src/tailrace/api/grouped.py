@@ -230,9 +230,17 @@ class GroupedStream:
         Its Python runs key by key, while the state of all keys of a batch comes and goes at once. ``process``, which
         sees whole batches, is many times as fast.
 
-        >>> counts = bids.groupBy("bidder").transformWithState(
-        ...     RunningCount(), "bidder bigint, n bigint", "Append", "None"
-        ... )
+        >>> from pyspark.sql import Row
+        >>> from pyspark.sql.streaming import StatefulProcessor
+        >>> class Count(StatefulProcessor):
+        ...     def init(self, handle):
+        ...         self.n = handle.getValueState("n", "n bigint")
+        ...
+        ...     def handleInputRows(self, key, rows, timerValues):
+        ...         before = self.n.get() or (0,)
+        ...         self.n.update((before[0] + len(list(rows)),))
+        ...         yield Row(bidder=key[0], n=self.n.get()[0])
+        >>> counts = bids.groupBy("bidder").transformWithState(Count(), "bidder bigint, n bigint", "Append", "None")
         """
         return self._processed(
             statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName, pandas=False
@@ -262,6 +270,10 @@ class GroupedStream:
     ) -> Stream:
         """PySpark's ``applyInPandasWithState``: a function of a key, its rows as pandas frames, and its group state.
 
+        >>> def count(key, frames, state):
+        ...     n = sum(map(len, frames)) + (state.getOption or (0,))[0]
+        ...     state.update((n,))
+        ...     yield pd.DataFrame({"bidder": [key[0]], "n": [n]})
         >>> counts = bids.groupBy("bidder").applyInPandasWithState(
         ...     count, "bidder bigint, n bigint", "n bigint", "update", "NoTimeout"
         ... )

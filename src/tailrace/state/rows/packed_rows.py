@@ -3,8 +3,10 @@
 So the rows of a key are found, moved to disk and brought back together, whatever their number. A packed record has the
 keys of the rows and one value, the string: the number of rows (4 bytes), then for each row its valid bits without those
 of the keys, and its words behind the keys (8 bytes each), then the rows' own strings, length-prefixed; the word of
-such a string is how far it lies from the beginning of the packed one. A packed string never leaves the machine:
-sections have the rows themselves.
+such a string is how far it lies from the beginning of the packed one.
+
+Of top lists a packed string never leaves the machine: sections have the rows themselves. State variables of processors
+are kept in checkpoints in this form: a change of it needs a new format version (docs/reference/log-format.md).
 
 Threads: pure functions.
 """
