@@ -5,6 +5,7 @@ The kill tests (``tests/crash``) do this at random from outside; here every step
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -251,6 +252,32 @@ def test_the_only_server_behind_a_cut_link_is_given_up(
     run(query, save, heartbeatTimeout="1 second", commit=mode)
     assert len(remote_servers) == 1
     query.check()
+
+
+@pytest.mark.timeout(90)
+def test_one_that_falls_silent_between_two_epochs_is_given_up(
+    spark: SparkSession, tmp_path: Path, remote_servers: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no job to cancel, and calls to it are none: the next epoch's tasks would wait for it for an hour."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    every = batches(3)
+    query.feed(every[:1])
+    with caplog.at_level(logging.INFO, "tailrace"):
+        running = query.start(heartbeatTimeout="1 second")
+        try:
+            running.processAllAvailable()
+            remote_servers.extend(server.pid for server in session_servers())
+            for pid in remote_servers:
+                os.kill(pid, signal.SIGSTOP)
+            wait_until("it is given up", lambda: "it is given up" in caplog.text, 30, 0.05)
+            query.feed(every[1:])
+            running.processAllAvailable()
+        finally:
+            running.stop()
+    assert len(remote_servers) == 1
+    query.check()
+    losses = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(losses) == 1 and "a state server was lost" in losses[0].getMessage(), "one line a loss"
 
 
 @pytest.mark.timeout(90)

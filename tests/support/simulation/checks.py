@@ -13,6 +13,7 @@
 | servers open exactly the oracle's state | a start has landed |
 | a query that has started never ends by itself: not by losses of servers, nor by errors of its own | a driver ends |
 | no call waits for a server that the heartbeat has given up | calls to servers have ended |
+| nor does a task | the job of an ingest has ended |
 | a call that fails once costs neither a try nor a restart, where it may be made again | a loss is counted |
 
 That nothing hangs, the scheduler sees. Reading here is no operation of the simulation: nothing else happens meanwhile.
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 
 ACT_S = 5.0
 """A few looks at the heartbeat later the last call to a silent server has been left."""
+CANCEL_S = 13.0
+"""So long later its job has been cancelled, whenever it began: a cancel may come ten seconds late."""
 Sunk = dict[int, tuple[int, int]]
 
 
@@ -156,9 +159,16 @@ class Checks:
         if now - last > ACT_S and not process.stood_still:
             raise self._failed(f"every server was given up by {last:.2f}, and they were waited for until now")
 
+    def staged(self, fleet: SimFleet, process: Process, began: float) -> None:
+        """The job of an epoch's ingest has ended."""
+        now = self._world.scheduler.now
+        first = max(began, min(fleet.given_up_at.get(server.server, now) for server in fleet.servers))
+        if now - first > CANCEL_S and not process.stood_still:
+            raise self._failed(f"a server was given up by {first:.2f}, and tasks were waiting for it until now")
+
     def ended(self, driver: Driver, error: BaseException) -> None:
         """A driver ends by an error. A store that does not answer, a fence and the user may end it."""
-        ends = (CheckpointError, FencedError, QueryStopped, OSError, SparkFailed)
+        ends = (CheckpointError, FencedError, QueryStopped, OSError)
         right = isinstance(error, ends) and not isinstance(error, TimeoutError)
         if driver is self._world.drivers[-1] and driver.has_started and not right:
             raise self._failed(f"the query ended by itself: {type(error).__name__}: {error}")

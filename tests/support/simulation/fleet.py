@@ -43,6 +43,7 @@ class SimFleet(Fleet):
         self._cancels_next = False  # a cancel comes so late that it hits a job that is still to come
         self.started: dict[str, Server] = {}
         self.given_up_at: dict[str, float] = {}
+        self.has_jobs = lambda: self._job is not None
         self.cancel_jobs = self._cancel_soon
 
     def client(self, server: ServerAddress) -> Client:  # type: ignore[override]
@@ -86,7 +87,13 @@ class SimFleet(Fleet):
             mine = [row for row in SOURCE[start:end] if low <= shard_of(row[0]) < high]
             return self.client(server).stage(epoch, try_, attempt, mine) if mine else None
 
-        return self._run_job(lambda: self._run_tasks(task, self.routes))
+        scheduler = self._world.scheduler
+        assert scheduler.current is not None
+        process, began = scheduler.current.process, scheduler.now
+        try:
+            return self._run_job(lambda: self._run_tasks(task, self.routes))
+        finally:
+            self._world.checks.staged(self, process, began)
 
     def _ensure(self, suspects: Iterable[str]) -> tuple[ServerAddress, ...]:
         try:

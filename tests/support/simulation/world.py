@@ -349,7 +349,9 @@ class World:
             server = self.scheduler.random.choice(living)
             server.troubled = True
             self.scheduler.freeze(server.process)
-            self.scheduler.later(self.scheduler.random.choice((1.0, 20.0)), lambda: self.scheduler.thaw(server.process))
+            self.scheduler.later(
+                self.scheduler.random.choice((1.0, 20.0, 60.0)), lambda: self.scheduler.thaw(server.process)
+            )
 
     def _lose_power(self) -> None:
         """Of the machine with the shared disk, and everything with it, or of a machine of servers."""

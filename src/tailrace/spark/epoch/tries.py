@@ -48,6 +48,7 @@ class EpochTries:
             try:
                 if try_:
                     self._fleet.recover(self._commits.base_of_retry(epoch), try_)
+                self._fleet.raise_given_up()
                 done = try_once(try_)
             except Exception as error:
                 if not self._is_loss(error):

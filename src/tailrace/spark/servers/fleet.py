@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
@@ -38,6 +39,7 @@ _AGAIN_PAUSES_S = (0.0, 0.1, 0.5)
 _PINGS = 2
 """So many in a row must fail before a server whose answer was lost is taken for dead."""
 _SLACK_S = 1.0
+_CANCEL_AGAIN_S = 1.0
 _END_S = 15.0
 _CALLS_MAX = 1024
 """At once. Calls to servers that hang take threads for as long as they do, and no other call may wait for one."""
@@ -55,7 +57,10 @@ class Fleet:
         self._heartbeat_s = heartbeat_s
         self._heartbeat: Heartbeat | None = None
         self._silent: dict[str, StateServerError] = {}  # servers that are given up
-        self.cancel_jobs: Callable[[], None] = lambda: None  # those of the query that run now
+        self._replaced: set[str] = set()  # those of them that no new job is given any more
+        self._closed = tasks.event()
+        self.has_jobs: Callable[[], bool] = lambda: False  # whether the query has any that run now
+        self.cancel_jobs: Callable[[], None] = lambda: None  # these
         self.cancels = 0  # how often that was called, counted before it is
 
     @property
@@ -99,6 +104,7 @@ class Fleet:
 
     def _place(self) -> None:
         self._placement = Placement.even(self._ensure(()), self._shards)
+        self._config = replace(self._config, outputs=())  # seen; they go with the first epoch
         self._heartbeat = Heartbeat(
             lambda: self.servers,
             lambda server, wait_s: self.client(server).ping(wait_s),
@@ -108,9 +114,9 @@ class Fleet:
 
     def _refuses(self, error: StateServerError) -> bool:
         """Whether a server cannot start, or does not want to open, rather than being lost on the way."""
-        if self._placement is None:
-            return not isinstance(error, UnansweredError)
-        return self.all_alive()
+        if isinstance(error, UnansweredError):
+            return False
+        return self._placement is None or self.all_alive()
 
     def recover(self, manifest: Manifest, try_: int) -> None:
         """Replace servers that are gone; bring every one back to the end of ``manifest``'s epoch for a new try."""
@@ -120,6 +126,7 @@ class Fleet:
     def replace_lost(self) -> None:
         """Servers in place of those that do not answer. They have no state yet: ``recover`` gives it to them."""
         assert self._placement is not None
+        self._replaced |= self._silent.keys()
         living = self._answering(self._known.values())
         met = self._ensure(self._known.keys() - {server.server for server in living})
         self._placement = self._placement.reassigned(list(dict.fromkeys([*living, *met])))
@@ -150,6 +157,12 @@ class Fleet:
         if errors:
             raise errors[0]
         return [made.result() for made in calls]
+
+    def raise_given_up(self) -> None:
+        """Raise where a server is given up: a job that begins now would send rows to it and wait."""
+        for server in self.servers:
+            if server.server in self._silent:
+                raise self._silent[server.server]
 
     def _answered(self, server: ServerAddress, call: Callable[[StateClient, int], _Answer], number: int) -> _Answer:
         """The answer of a server, called again where it was lost and the server lives."""
@@ -205,8 +218,21 @@ class Fleet:
         # Where it is of this machine, calls to it end with it. That may take a while, and others may fall silent.
         tasks.start("tailrace-end-server", end_unresponsive, server)
         if not is_this_machine(server.host):
-            self.cancels += 1  # before: whoever sees a job end by this must find that it was us
-            self.cancel_jobs()
+            self._cancel_now()
+            tasks.start("tailrace-cancel", self._cancel_until_replaced, server)
+
+    def _cancel_now(self) -> None:
+        self.cancels += 1  # before: whoever sees a job end by this must find that it was us
+        self.cancel_jobs()
+
+    def _cancel_until_replaced(self, server: ServerAddress) -> None:
+        """Jobs that began a moment too late to be cancelled with the others wait for that server too."""
+        while not self._closed.wait(_CANCEL_AGAIN_S) and server.server not in self._replaced:
+            try:
+                if self.has_jobs():
+                    self._cancel_now()
+            except Exception as error:
+                _log.info("jobs that wait for a silent state server could not be cancelled: %s", one_line(error))
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -230,6 +256,7 @@ class Fleet:
                 end_unresponsive(client.address)
             return True
 
+        self._closed.set()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         known, self._known = self._known, {}

@@ -17,6 +17,9 @@ class Fleet:
         self.alive = True
         self.recovered: list[tuple[str, int]] = []
 
+    def raise_given_up(self) -> None:
+        pass
+
     def all_alive(self) -> bool:
         return self.alive
 

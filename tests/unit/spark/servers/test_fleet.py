@@ -177,6 +177,32 @@ def test_no_call_waits_for_a_server_that_is_silent(world: World, fleet: Fleet, c
     assert fleet.each(lambda client, number: number) == list(range(count))
 
 
+def test_jobs_that_begin_too_late_to_be_cancelled_are_cancelled_too(
+    world: World, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the server is replaced: the job that starts another one is not for it."""
+    monkeypatch.setattr(fleet_module, "_CANCEL_AGAIN_S", 0.01)
+    world.meet(server("a"))
+    fleet.open(MANIFEST, RetryBudget(60))
+    cancels, jobs = threading.Semaphore(0), threading.Event()
+    fleet.has_jobs = jobs.is_set
+    fleet.cancel_jobs = cancels.release
+    fleet._give_up(server("a"), 1.0)
+    assert cancels.acquire(timeout=30)
+    assert not cancels.acquire(timeout=0.1), "there was no job"
+    with pytest.raises(StateServerError, match=r"a .* has not answered"):
+        fleet.raise_given_up()
+    jobs.set()
+    for _ in range(2):
+        assert cancels.acquire(timeout=30)
+    world.meet(server("b"))
+    fleet.recover(MANIFEST, 1)
+    fleet.raise_given_up()
+    while cancels.acquire(timeout=0.3):
+        pass
+    assert fleet.cancels >= 3
+
+
 def test_servers_that_hang_take_no_threads_from_the_others(world: World, fleet: Fleet) -> None:
     for number in range(40):
         world.meet(server(f"s{number}"))
@@ -266,6 +292,20 @@ def test_a_server_killed_while_it_starts_is_started_again(world: World, fleet: F
 
     world.meet(server("a"))
     world.before_start = dies
+    fleet.open(MANIFEST, RetryBudget(60))
+    assert names(fleet) == ["a"]
+
+
+def test_a_server_that_lives_and_cannot_be_reached_while_it_is_opened_is_a_loss(world: World, fleet: Fleet) -> None:
+    """More often than a call is made again: the network is in trouble, and pings happen to pass."""
+    left = [UnansweredError("the way back is gone")] * 12
+
+    def breaks(name: str) -> None:
+        if left:
+            raise left.pop()
+
+    world.meet(server("a"))
+    world.before_open = breaks
     fleet.open(MANIFEST, RetryBudget(60))
     assert names(fleet) == ["a"]
 
