@@ -351,6 +351,17 @@ def waits_for_the_only_server(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fleet, "each", alone)
 
 
+def cancelled_once(patch: pytest.MonkeyPatch) -> None:
+    """Jobs that begin when a server has been given up already wait for it."""
+    patch.setattr(Fleet, "raise_given_up", lambda self: None)
+    patch.setattr(Fleet, "_cancel_until_replaced", lambda self, server: None)
+
+
+def ended_by_what_others_write(patch: pytest.MonkeyPatch) -> None:
+    """Spark finds an entry in its logs that the JVM of a driver before it has written meanwhile."""
+    patch.setattr(query, "written_by_others", lambda error: False)
+
+
 def tried_under_the_old_number(patch: pytest.MonkeyPatch) -> None:
     """A new try of an epoch has the number of the one before."""
     run = EpochTries.run

@@ -12,7 +12,7 @@ from support.simulation.fleet import SimFleet
 from support.simulation.rows import horizon_after
 from support.simulation.scheduler import Process
 from support.simulation.server import Server
-from support.simulation.spark import Batch, Spark
+from support.simulation.spark import Batch, Spark, SparkFailed
 from support.simulation.wall_clock import EpochTimeCheck
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
@@ -69,7 +69,9 @@ class Driver:
             try:
                 run.to_the_end()
                 return
-            except RewindNeeded as error:
+            except (RewindNeeded, SparkFailed) as error:
+                if isinstance(error, SparkFailed) and not query.written_by_others(error):
+                    raise
                 budget.lost("the query starts again", error)
             run = query.started_again(run.check_newest, lambda: self._start(budget), budget)
 

@@ -25,6 +25,8 @@ from support.simulation.scheduler import Scheduler
 
 OFFSETS, COMMITS, SOURCE_LOG = "offsets", "commits", "sources/0"
 COMPACT_EVERY = 3
+IDLE, IDLE_S = 0.1, 10.0
+"""How often the source has nothing for a while: a server that falls silent then is called by nobody."""
 Files = Mapping[str, bytes]
 """By path below the checkpoint, checksums included."""
 
@@ -85,6 +87,8 @@ class Spark:
         if at.planned is None:
             if at.done == self._rows:
                 return None
+            if self._scheduler.random.random() < IDLE:
+                self._scheduler.sleep(IDLE_S)
             logged, number = at.logged, at.number
             if logged == at.done or (logged < self._rows and self._scheduler.random.random() < 0.5):
                 first, logged = logged, min(self._rows, logged + self._scheduler.random.choice((1, 1, 2, 3, 5)))
@@ -152,7 +156,7 @@ class Spark:
         put(folder, temporary, data)
         point(f"spark names {path}")
         if self._disk.data(folder, name) is not None:
-            raise SparkFailed(f"multiple streaming jobs: {path} is there already")
+            raise SparkFailed(f"Multiple streaming jobs detected: {path} is there already")
         put(folder, name, data)
         put(folder, temporary, None)
         if not self._shared:

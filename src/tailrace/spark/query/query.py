@@ -33,6 +33,7 @@ from tailrace.spark.servers.losses import RetryBudget
 _RELEASE_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
 _log = logging.getLogger("tailrace")
+_CONCURRENT = "Multiple streaming jobs detected"
 _Run = TypeVar("_Run")
 
 
@@ -65,6 +66,11 @@ def last_epoch_lost(error: BaseException) -> BaseException:
     if isinstance(error, StateServerError):
         return RewindNeeded(f"the last epoch was lost with a state server: {error}")
     return error
+
+
+def written_by_others(error: BaseException) -> bool:
+    """Whether Spark has ended its query since somebody else has written an entry of its logs before it."""
+    return _CONCURRENT in str(error)
 
 
 class Failure:
@@ -105,6 +111,18 @@ class Running:
     failure: Failure
     release: Callable[[], None]
     check_newest: Callable[[], None]
+
+    def loss(self) -> RewindNeeded | None:
+        """Why it has ended, where another run goes on."""
+        if self.failure.error is not None:
+            return self.failure.error if isinstance(self.failure.error, RewindNeeded) else None
+        found = self.query.exception()
+        if found is None or not written_by_others(found):
+            return None
+        return RewindNeeded(
+            "somebody else has written to Spark's logs what it was about to write: the JVM of a driver that was "
+            "killed, or a newer run. The query starts again, unless it was replaced"
+        )
 
 
 class StreamingQuery:
@@ -222,8 +240,9 @@ class StreamingQuery:
     @property
     def _was_stopped(self) -> bool:
         """While an epoch waited, or before the query had started again: Spark takes that for a failure."""
-        error = self._running.failure.error
-        return isinstance(error, QueryStopped) or (isinstance(error, RewindNeeded) and self._stopping.is_set())
+        if isinstance(self._running.failure.error, QueryStopped):
+            return True
+        return self._stopping.is_set() and self._running.loss() is not None
 
     def _watch(self) -> None:
         try:
@@ -240,15 +259,15 @@ class StreamingQuery:
 
     def _starts_again(self, running: Running) -> bool:
         """Whether the watching thread answers this run's end by another run, or has not yet given that up."""
-        lost = isinstance(running.failure.error, RewindNeeded)
-        return lost and not self._stopping.is_set() and not self._ended.is_set()
+        return not self._stopping.is_set() and not self._ended.is_set() and running.loss() is not None
 
     def _start_again(self) -> bool:
         """Whether another run was started."""
         past = self._running
-        assert isinstance(past.failure.error, RewindNeeded)
+        loss = past.loss()
+        assert loss is not None
         try:
-            self._budget.lost("the query starts again", past.failure.error)
+            self._budget.lost("the query starts again", loss)
             running = started_again(past.check_newest, self._again, self._budget)
         except QueryStopped:
             return False

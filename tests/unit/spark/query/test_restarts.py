@@ -103,6 +103,36 @@ def test_one_that_was_replaced_does_not_take_the_query_back() -> None:
     assert again.outcomes, "it was not started again"
 
 
+OTHERS = RuntimeError(
+    "[STREAM_FAILED] java.util.ConcurrentModificationException: [CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to "
+    "the log. Multiple streaming jobs detected for 3."
+)
+
+
+def test_what_a_jvm_that_outlives_its_driver_writes_costs_another_start() -> None:
+    """Spark finds an entry in its logs that it was about to write, and ends its query."""
+    ended = running()
+    ended.query.error = OTHERS  # type: ignore[attr-defined]
+    ended.query.stop()
+    again = Starts(running())
+    query = StreamingQuery(ended, again, RetryBudget(60))
+    assert again.used_up.wait(30)
+    assert query.isActive and query.exception() is None
+    query.stop()
+    query.awaitTermination()
+
+
+def test_a_run_that_was_replaced_says_so_where_spark_finds_what_its_successor_has_written() -> None:
+    def replaced() -> None:
+        raise FencedError("another run has taken over")
+
+    ended = running(check_newest=replaced)
+    ended.query.error = OTHERS  # type: ignore[attr-defined]
+    ended.query.stop()
+    with pytest.raises(FencedError, match="taken over"):
+        StreamingQuery(ended, Starts(), RetryBudget(60)).awaitTermination()
+
+
 def test_losses_without_an_end_do() -> None:
     lost = StateServerError("lost")
 
