@@ -168,6 +168,15 @@ def test_a_location_that_an_executor_does_not_see_is_refused(spark: SparkSession
     assert str(caught.value).endswith("with the option stateLocation.")
 
 
+def test_an_output_that_an_executor_does_not_see_is_refused(
+    spark: SparkSession, config: ServerConfig, tmp_path: Path
+) -> None:
+    """Its files would stay on its machine's own disk, where the driver does not find them."""
+    missing = str(tmp_path / "out" / "_tailrace" / "x")
+    with pytest.raises(CheckpointError, match=r"^The executor on localhost does not see .*/out/_tailrace/x, which"):
+        ensure_servers(spark, replace(config, outputs=(str(tmp_path), missing)))
+
+
 def test_a_job_that_lost_its_executors_is_a_loss_and_one_that_failed_is_not() -> None:
     lost = "Job aborted due to stage failure: ... ExecutorLostFailure (executor 2 exited caused by ..."
     assert isinstance(_job_error(PySparkException(lost)), UnansweredError)

@@ -115,7 +115,7 @@ class Writer:
                 path = folder / f"{name}-{self._run.run}"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(f"{epoch} {name}")
-            self._publication.publish(at)
+            self._publication.publish(at, lambda: 3)
         self._publication.clean(epoch)
 
 

@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 import tailrace as tr
 from support.queries.engines import tailrace_stream
 from support.queries.simple import ROLLING, Scripted, batches
-from tailrace.errors import StateServerError, UserFunctionError
+from tailrace.errors import CheckpointError, StateServerError, UserFunctionError
 from tailrace.spark.epoch import query_output
 from tailrace.spark.epoch import runner as epochs
 from tailrace.spark.epoch.pipelined_sink import run_pipelined_sink
+from tailrace.spark.sinks.files.places import LocalPlace
 from tailrace.testing import describe, differences, expected
 
 FINGERPRINT = "test-alongside"
@@ -96,6 +97,33 @@ def test_files_begun_before_their_rows_are_there(spark: SparkSession, tmp_path: 
         got = spark.read.parquet(str(tmp_path / "out" / f"tailrace_epoch={epoch.epoch}")).toArrow()
         found = differences(got, epoch.rows, ROLLING.keys)
         assert not found, f"epoch {epoch.epoch}: {describe(found)}"
+
+
+@pytest.mark.usefixtures("nothing_comes_along")
+def test_rows_whose_files_are_not_found_are_an_error_and_no_rows_are_none(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark writes no file for no rows where it partitions them, and nobody knows beforehand that there are none."""
+    query, out = Scripted(spark, tmp_path, ROLLING), tmp_path / "out"
+    query.feed((*batches(4), *batches(1, rows=0), *batches(2)))
+    seal = LocalPlace.seal
+
+    def blind(self: LocalPlace, folder: str) -> list[str]:
+        return [] if folder.startswith(f"_tailrace/{5:020d}") else seal(self, folder)
+
+    def start() -> None:
+        writer = tailrace_stream(query.frame(), ROLLING).writeStream.outputMode("update").format("parquet")
+        writer = writer.partitionBy("k").option("checkpointLocation", str(query.checkpoint))
+        writer.trigger(availableNow=True).start(str(out)).awaitTermination()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPlace, "seal", blind)
+        with pytest.raises(CheckpointError, match=r"rows of epoch 5 .* no file there"):
+            start()
+    start()
+    found = spark.read.parquet(str(out)).groupBy("tailrace_epoch").count().collect()
+    rows = {epoch.epoch: epoch.rows.num_rows for epoch in expected(spark, ROLLING, query.fed)}
+    assert rows[4] == 0 and {row[0]: row[1] for row in found} == {epoch: n for epoch, n in rows.items() if n}
 
 
 @pytest.mark.usefixtures("nothing_comes_along")

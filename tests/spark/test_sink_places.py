@@ -5,7 +5,9 @@ Hadoop's own local file system stands for both: it moves file by file, or the fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -89,6 +91,32 @@ def test_a_folder_of_others_is_not_touched(spark: SparkSession, root: Path, sche
         place.move("_tailrace/x", "tailrace_epoch=0", FILES)
     assert files(root, "tailrace_epoch=0") == {"part-7": "theirs part-7"}
     assert files(root, "_tailrace/x").keys() == set(FILES)
+
+
+@pytest.mark.parametrize("system", ["file by file", "by folder"])
+def test_another_driver_that_moves_at_the_same_time_is_no_error(spark: SparkSession, root: Path, system: str) -> None:
+    """Before each of the looks and steps of the move, as a driver does that was replaced and wakes up."""
+    for step in range(20):
+        folder, other = HadoopFolder(spark, str(root), {}), HadoopFolder(spark, str(root), {})
+        if system == "by folder":
+            folder.scheme = other.scheme = "hdfs"
+        write(root, f"_tailrace/{step}", FILES)
+        calls = 0
+
+        def at_step(call: Callable[..., Any], step: int = step, other: HadoopFolder = other) -> Callable[..., Any]:
+            def called(*names: str) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls == step + 1:
+                    HadoopPlace(other).move(f"_tailrace/{step}", f"tailrace_epoch={step}", FILES)
+                return call(*names)
+
+            return called
+
+        for name in ("exists", "rename", "make_folder", "remove"):
+            setattr(folder, name, at_step(getattr(folder, name)))
+        HadoopPlace(folder).move(f"_tailrace/{step}", f"tailrace_epoch={step}", FILES)
+        assert files(root, f"tailrace_epoch={step}") == {name: f"rows {name}" for name in FILES}, f"step {step}"
 
 
 def test_folders_are_listed_and_removed(place: Place, root: Path) -> None:

@@ -16,6 +16,8 @@ from support.queries.engines import tailrace_stream
 from support.queries.file_readers import check_readers
 from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.errors import AnalysisError, CheckpointError
+from tailrace.spark.sinks.files import sink as sinks
+from tailrace.spark.sinks.files.places import LocalPlace
 from tailrace.testing import describe, differences, expected
 
 COLUMNS = ("k", "total", "n")
@@ -134,6 +136,20 @@ def test_manifests_are_kept_as_long_as_an_epoch_may_come_again(spark: SparkSessi
     start(query, "parquet", tmp_path / "out")
     kept = sorted(int(path.stem) for path in (query.state / "sinks" / "output").iterdir())
     assert kept == [3, 4]
+
+
+def test_rows_that_spark_has_written_where_no_driver_finds_them_are_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a path on the disks of executors' machines: the epoch would be taken for one without rows."""
+    query, out, elsewhere = Scripted(spark, tmp_path, ROLLING), tmp_path / "out", tmp_path / "elsewhere"
+    query.feed(batches(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks, "place_of", lambda *_: LocalPlace(elsewhere))
+        with pytest.raises(CheckpointError, match=r"8 rows of epoch 0 .*elsewhere/_tailrace/.* no file there.*share"):
+            start(query, "parquet", out)
+    start(query, "parquet", out)
+    check_readers(spark, out, expected(spark, ROLLING, query.fed), COLUMNS)
 
 
 def test_a_path_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -137,6 +137,10 @@ def grouped_frame(grouped: GroupedData) -> DataFrame:
         return frame
 
 
+_NOT_RENAMED = ("FileAlreadyExistsException", "RemoteFileChangedException")
+"""Of S3A: the target is there, or the source went while it was copied."""
+
+
 class HadoopFolder:
     """A folder of any file system that Spark can write to, found by Spark's own settings and credentials.
 
@@ -194,7 +198,7 @@ class HadoopFolder:
             try:
                 return bool(self._files.rename(self._at(source), self._at(target)))
             except Py4JJavaError as error:
-                if _is_missing(error) or "FileAlreadyExistsException" in _java_class(error):
+                if _is_missing(error) or _java_class(error).endswith(_NOT_RENAMED):
                     return False
                 raise
 

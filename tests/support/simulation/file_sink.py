@@ -27,6 +27,7 @@ from support.simulation.store import SimStore
 from tailrace.commit.controller import Controller
 from tailrace.commit.sink_manifest import SinkManifests
 from tailrace.spark.sinks.contract import SinkEpoch, SinkRun
+from tailrace.spark.sinks.epoch_output import EpochOutput
 from tailrace.spark.sinks.files.places import HadoopPlace, LocalPlace
 from tailrace.spark.sinks.files.publication import EPOCH_COLUMN, Place, Publication
 from tailrace.spark.sinks.files.sink import FileSink
@@ -112,7 +113,7 @@ class SimSink(FileSink):
 
     def __init__(self, files: SimFiles, controller: Controller) -> None:
         self._files = files
-        self._empty = True
+        self._written = None
         self.open(SinkRun(controller.run, controller.retain, controller.store, controller.check_newest))
 
     def open(self, run: SinkRun) -> None:
@@ -120,7 +121,7 @@ class SimSink(FileSink):
 
     def write(self, output: Any, at: SinkEpoch) -> None:
         if output:
-            self._empty = False
+            self._written = EpochOutput(len(output), True, lambda: output)
             self._files.write(self._publication.stage(at), output)
 
 

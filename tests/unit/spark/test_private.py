@@ -51,6 +51,32 @@ def test_a_node_that_has_changed(part: str) -> None:
         use()
 
 
+@pytest.mark.parametrize(
+    ("java_class", "answer"),
+    [
+        ("java.io.FileNotFoundException", False),
+        ("org.apache.hadoop.fs.FileAlreadyExistsException", False),
+        ("org.apache.hadoop.fs.s3a.RemoteFileChangedException", False),
+        ("java.io.IOException", None),
+    ],
+)
+def test_a_rename_that_another_was_quicker_with_is_none(java_class: str, answer: bool | None) -> None:
+    """S3A finds out late: its rename is a copy, whose source may go meanwhile."""
+    error = Py4JJavaError.__new__(Py4JJavaError)
+    error.java_exception = SimpleNamespace(getClass=lambda: SimpleNamespace(getName=lambda: java_class))
+
+    def rename(*_: object) -> bool:
+        raise error
+
+    folder = private.HadoopFolder.__new__(private.HadoopFolder)
+    folder.uri, folder._path_class, folder._files = "s3a://x", str, SimpleNamespace(rename=rename)
+    if answer is None:
+        with pytest.raises(Py4JJavaError):
+            folder.rename("a", "b")
+    else:
+        assert folder.rename("a", "b") is answer
+
+
 def test_an_error_of_the_jvm_is_passed_on() -> None:
     """A job that fails is no change of Spark's interface."""
     error = Py4JJavaError.__new__(Py4JJavaError)

@@ -24,12 +24,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Collection
+from pathlib import Path
 from typing import Protocol
 
 from tailrace.env import clock, processes
 from tailrace.env import memory as kept_memory
 from tailrace.env.files import scratch
-from tailrace.env.files.disk import host_name, process_id
+from tailrace.env.files.disk import Disk, host_name, process_id
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.location import locate, open_store
 from tailrace.errors import CheckpointError, StateServerError, UnansweredError
@@ -72,6 +73,7 @@ def ensure_server(
     executor = executor or find_executor()
     host = host or _host(executor)
     _check_store(config, host)
+    _check_outputs(config, host)
     _check_address_space(config, host)
     base = scratch.private_base(NAME_CHARS_MAX, temporary)
     folder = ServerFolder.of(base, config.run, executor.pid, executor.started)
@@ -175,6 +177,17 @@ def _check_store(config: ServerConfig, host: str) -> None:
             f"{locate(store, name)} {wrong}. State must outlive any machine: give a path of a file system that the "
             "driver and all executors share, or an object store, with the option stateLocation."
         )
+
+
+def _check_outputs(config: ServerConfig, host: str) -> None:
+    """Refuse a sink's path that each machine has for itself: the driver would never see what is written here."""
+    for folder in config.outputs:
+        if not Disk().exists(Path(folder)):
+            raise CheckpointError(
+                f"The executor on {host} does not see {folder}, which the driver has made where the query's files go: "
+                "what it writes there would be lost. Give the sink a path of a file system that the driver and all "
+                "executors share, or of an object store."
+            )
 
 
 def _check_address_space(config: ServerConfig, host: str) -> None:

@@ -53,6 +53,7 @@ class ServerConfig:
     tuning: Tuning = DEFAULT_TUNING
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     proof: tuple[str, str] | None = None  # an object, and a text in it: who reads it has the driver's store before it
+    outputs: tuple[str, ...] = ()  # folders that the driver has made below paths that executors will write to
     transport: str = UNIX
     tls_cert_path: str | None = None  # on the executors
     tls_key_path: str | None = None
@@ -91,6 +92,7 @@ class ProcessConfig:
         raw = json.loads(text)
         common = raw.pop("common")
         common["operators"] = tuple(common["operators"])
+        common["outputs"] = tuple(common["outputs"])
         common["tuning"] = Tuning.from_json(common["tuning"])
         common["proof"] = common["proof"] and tuple(common["proof"])
         return cls(common=ServerConfig(**common), **raw)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
@@ -160,10 +161,11 @@ class SparkRuntime:
             controller = _take_query(undo, locations, store_options, plan, logs, run, reread=not once)
             if controller.recovery_point.epoch == NO_EPOCH:
                 plan = with_initial_states(plan)
-            for each in (sink, late_sink):
-                if each is not None:
-                    each.open(SinkRun(run, controller.retain, controller.store, controller.check_newest))
-            config = _server_config(plan, controller, run, locations.state, store_options)
+            sinks = [sink] if late_sink is None else [sink, late_sink]
+            for each in sinks:
+                each.open(SinkRun(run, controller.retain, controller.store, controller.check_newest))
+            outputs = tuple(folder for each in sinks if (folder := each.shared_folder()) is not None)
+            config = replace(_server_config(plan, controller, run, locations.state, store_options), outputs=outputs)
             fleet = Fleet(spark, config, plan.shards, plan.options.heartbeat_timeout / 1e6)
             undo.callback(lambda: fleet.close(keep=failure.comes_again))
             fleet.open(controller.recovery_point.manifest, budget)
@@ -203,7 +205,9 @@ class SparkRuntime:
             started = _start_spark_query(query, receipts, locations.checkpoint, failure.keeping(runner.run))
             runner.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
             # Tasks that send to a silent server on another machine would wait for it: the epoch begins anew.
-            fleet.cancel_jobs = lambda: spark.sparkContext.cancelJobGroup(str(started.runId))
+            group = str(started.runId)
+            fleet.has_jobs = lambda: _has_jobs(spark.sparkContext, group)
+            fleet.cancel_jobs = lambda: spark.sparkContext.cancelJobGroup(group)
             text, release = explain(plan, query), undo.pop_all().close
             return Running(started, runner, text, failure, release, controller.check_newest)
 
@@ -323,6 +327,11 @@ def _start_spark_query(
         raise CheckpointError(
             f"Spark could not start the query on checkpointLocation {checkpoint}: {str(error)[:1000]}"
         ) from error
+
+
+def _has_jobs(context: SparkContext, group: str) -> bool:
+    tracker = context.statusTracker()
+    return not set(tracker.getActiveJobsIds()).isdisjoint(tracker.getJobIdsForGroup(group))
 
 
 def _with_commit(plan: PhysicalPlan, once: tuple[str, ...]) -> PhysicalPlan:

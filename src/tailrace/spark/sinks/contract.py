@@ -56,6 +56,10 @@ class EpochSink(Protocol):
     def open(self, run: SinkRun) -> None:
         """Once, after the run's fence and before its first epoch."""
 
+    def shared_folder(self) -> str | None:
+        """A folder that exists until the first epoch is done, where executors write to a disk: they must see it."""
+        ...
+
     def begin(self, at: SinkEpoch) -> bool:
         """Whether the epoch is still to be written. Where it was decided before, it is visible when this returns."""
 

@@ -47,6 +47,10 @@ class EpochOutput:
     through: Callable[[Write], None] | None = None
     """Has the rows written through a DataFrame that stands for them in this thread, and until it returns."""
 
+    def count(self) -> int:
+        """How many rows, where a sink must know. May cost a job of Spark's, which reads them all."""
+        return self.frame().count() if self.rows is None else self.rows
+
     def write(self, write: Write) -> None:
         """For a sink that reads the rows in this thread, and keeps nothing that would read them later."""
         if self.through is None:

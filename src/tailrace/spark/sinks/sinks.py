@@ -60,6 +60,9 @@ class _Direct:
     def open(self, run: SinkRun) -> None:
         self._check_fence = run.check_fence
 
+    def shared_folder(self) -> str | None:
+        return None
+
     def begin(self, at: SinkEpoch) -> bool:
         self._check_fence(_FENCE_AGE_S)
         return True

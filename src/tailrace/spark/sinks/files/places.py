@@ -47,6 +47,8 @@ def place_of(spark: SparkSession, path: str, options: Mapping[str, str]) -> Plac
 
 
 class LocalPlace:
+    local = True
+
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.uri = str(root)
         self._root = root
@@ -108,6 +110,8 @@ class LocalPlace:
 
 
 class HadoopPlace:
+    local = False
+
     def __init__(self, folder: HadoopFolder) -> None:
         self.uri = folder.uri
         self._folder = folder
@@ -130,7 +134,9 @@ class HadoopPlace:
         if not self._folder.exists(f"{folder}/{first}"):
             return
         if self._folder.exists(target):
-            raise FolderTaken(target)
+            if self._folder.exists(f"{folder}/{first}"):  # else another driver has moved it just now
+                raise FolderTaken(target)
+            return
         if not self._folder.rename(folder, target) and self._folder.exists(f"{folder}/{first}"):
             raise self._failed(folder, target)
 

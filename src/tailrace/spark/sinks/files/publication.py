@@ -20,7 +20,8 @@ files are moved. Why no row is lost or doubled, whoever dies or stands still bet
   has slept that long finds the name free and wins; then it finds the fence of its successor, and moves nothing. Where
   there is no newer fence after the put, every later run finds the manifest: it fences first, and then runs the epoch.
 - **Nothing undecided is deleted**: folders of an epoch are swept when the epoch is decided and moved. Before that the
-  folder of another run may be the one whose manifest is on its way.
+  folder of another run may be the one whose manifest is on its way. Nor is anything of a newer run: between listing and
+  deleting, the fence is looked at.
 
 Rows that are planned afresh (after a rewind) belong to an epoch that was never released, so it has no manifest: the
 gate lets an epoch out when the one before is durable, and a rewind takes back only what comes after one that is not.
@@ -31,7 +32,7 @@ Threads: those of ``contract``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tailrace.commit.sink_manifest import SinkManifest, SinkManifests
@@ -40,6 +41,7 @@ from tailrace.spark.sinks.contract import SinkEpoch, SinkRun
 
 EPOCH_COLUMN = "tailrace_epoch"
 HIDDEN = "_tailrace"
+_NO_TRY = 9999
 _FOLDER = re.compile(r"(\d{20})-[0-9a-f]{16}-\d{4}")
 
 
@@ -47,6 +49,9 @@ class Place(Protocol):
     """The folder that a query's output goes to. Names are relative to it, with ``/`` between parts."""
 
     uri: str
+
+    local: bool
+    """Whether it is a path of each machine's own file system, which may be one that they share."""
 
     def prepare(self, folder: str) -> None:
         """Others will write below ``folder``: its name must last."""
@@ -96,6 +101,14 @@ class Publication:
         self._left.append((at.epoch, folder))
         return folder
 
+    def shared_folder(self) -> str | None:
+        """One of this run that no try writes to; ``clean`` deletes it. None where all machines see the same files."""
+        if not self._place.local:
+            return None
+        folder = f"{HIDDEN}/{0:020d}-{self._run.run}-{_NO_TRY:04d}"
+        self._place.prepare(folder)
+        return f"{self._place.uri}/{folder}"
+
     def finish(self, epoch: int) -> bool:
         """Whether the epoch was decided before: then it is visible on return."""
         manifest = self._manifests.read(epoch)
@@ -104,13 +117,23 @@ class Publication:
         self._show(manifest)
         return True
 
-    def publish(self, at: SinkEpoch) -> None:
-        """Make visible what was written to the folder of this try, or what another one has written of the epoch."""
+    def publish(self, at: SinkEpoch, count: Callable[[], int]) -> None:
+        """Make visible what was written to the folder of this try, or what another one has written of the epoch.
+
+        ``count``: of the rows that were written, asked where no file is found: without rows nothing is decided.
+        """
         folder = self._folder(at)
         files = self._place.seal(folder)
         if files:
             self._refuse_other_query(at.epoch)
             self._show(self._manifests.put(SinkManifest(at.epoch, folder, tuple(files))))
+        elif rows := count():
+            raise CheckpointError(
+                f"Spark wrote {rows} rows of epoch {at.epoch} to {self._place.uri}/{folder}, and the driver finds no "
+                "file there. Executors on other machines write to disks of their own where a path is not one folder "
+                "for all of them: choose a path that driver and executors share, then start the query again: it "
+                "continues with this epoch."
+            )
 
     def clean(self, epoch: int) -> None:
         """Delete what is left of epochs up to this one, which is durable and visible."""
@@ -119,6 +142,7 @@ class Publication:
             found = ((_epoch_of(name), f"{HIDDEN}/{name}") for name in place.folders(HIDDEN))
             left = [folder for of, folder in found if of is not None and of <= epoch]
             over = [each for each in self._manifests.epochs() if each <= epoch - self._run.retain]
+            self._run.check_fence(0.0)  # so nothing that was listed is a newer run's
         else:
             left = [folder for of, folder in self._left if of <= epoch]
             over = [epoch - self._run.retain] if epoch >= self._run.retain else []

@@ -24,23 +24,26 @@ class FileSink:
         self._path = path.rstrip("/") or "/"
         self._place = place_of(spark, self._path, dict(sink.options))
         self._name = name
-        self._empty = True  # whether the epoch has nothing to publish
+        self._written: EpochOutput | None = None  # the epoch's, where it has something to publish
 
     def open(self, run: SinkRun) -> None:
         self._publication = Publication(self._place, SinkManifests(run.store, self._name), run)
 
+    def shared_folder(self) -> str | None:
+        return self._publication.shared_folder()
+
     def begin(self, at: SinkEpoch) -> bool:
-        self._empty = True
+        self._written = None
         return not (at.again and self._publication.finish(at.epoch))
 
     def write(self, output: EpochOutput, at: SinkEpoch) -> None:
         if output.rows != 0:
-            self._empty = False
+            self._written = output
             output.write(partial(self._save, at))
 
     def publish(self, at: SinkEpoch) -> None:
-        if not self._empty:
-            self._publication.publish(at)
+        if self._written is not None:
+            self._publication.publish(at, self._written.count)
 
     def clean(self, epoch: int) -> None:
         self._publication.clean(epoch)
