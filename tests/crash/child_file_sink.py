@@ -1,7 +1,8 @@
 """A query with a sink of files, in a process of its own. It keeps no lock, as one on another machine would not.
 
 ``freeze``: it stands still once the gate has let this epoch out, until it is told to go on. Where the epoch's files are
-gone after that, it dies at once. ``kill``: it dies at this step of the first publication that it makes.
+gone after that, it dies at once. ``kill``: it dies at this step of the first publication that it makes. ``endless``: it
+goes on at the end of the source.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     stream = tailrace_stream(ScriptedSource(root / "in", SCHEMA).stream(spark), ROLLING)
     writer = stream.writeStream.outputMode("update").format("parquet").partitionBy(*config.get("partition_by", []))
-    writer = writer.option("checkpointLocation", str(root / "check")).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", config.get("checkpoint", str(root / "check")))
+    endless = config.get("endless", False)
+    writer = writer.trigger(processingTime="0 seconds") if endless else writer.trigger(availableNow=True)
     query = writer.start(out)
     query.awaitTermination()
     query.stop()

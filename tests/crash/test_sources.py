@@ -7,9 +7,11 @@ the same offsets, and in the end the sink holds, epoch by epoch, what the rows s
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +43,14 @@ class KilledQuery:
     """One query over one source, its files, and its processes, one after the other. ``s3``: where its checkpoint is."""
 
     def __init__(
-        self, sandbox: Sandbox, source: str, manager: str, epochs: int, broker: KafkaBroker | None, s3: S3Server | None
+        self,
+        sandbox: Sandbox,
+        source: str,
+        manager: str,
+        epochs: int,
+        broker: KafkaBroker | None,
+        s3: S3Server | None,
+        apart: bool,
     ) -> None:
         self.case = SOURCES[source]
         self.epochs = epochs
@@ -53,7 +62,9 @@ class KilledQuery:
         options = {} if s3 is None else s3.options()
         self._environment = {} if s3 is None else s3.environment()
         self.spark = open_store(location, options)
-        self.state = open_store(f"{location}/tailrace", options)
+        state = str(self.root / "state") if apart else f"{location}/tailrace"
+        self.state = open_store(state, options)
+        self._planned = Path(self.root / "planned")  # offsets of checkpoints that were lost
         self._config = {
             "root": str(self.root),
             "location": location,
@@ -63,7 +74,7 @@ class KilledQuery:
             "topic": f"t-{sandbox.mark}",
             "bootstrap": "" if broker is None else broker.bootstrap,
             "rows": epochs * ROWS,
-            "options": {"commit": "async", "stateLocation": f"shaped:latency_ms=20:{location}/tailrace"},
+            "options": {"commit": "async", "stateLocation": f"shaped:latency_ms=20:{state}"},
         }
         if self.case.endless:
             self._config["until"] = epochs - 1
@@ -104,6 +115,14 @@ class KilledQuery:
     def message(self) -> str:
         return self._sandbox.log_tail(300)
 
+    def loses_machine(self) -> None:
+        """The disk with Spark's checkpoint is lost, and the query is started on another one, below another path."""
+        old, new = Path(self._config["location"]), self.root / "elsewhere"
+        shutil.copytree(old / "offsets", self._planned / "offsets")
+        shutil.rmtree(old)
+        self._config["location"] = str(new)
+        self.spark = open_store(str(new))
+
     def has(self, log: str, epoch: int) -> bool:
         return epoch in spark_epochs(self.spark, log)
 
@@ -128,7 +147,11 @@ class KilledQuery:
 
     def check(self) -> None:
         """The sink holds, epoch by epoch, what the rows say, and every row was taken."""
-        taken = epochs_taken(self.case, self.spark)
+        planned = self.spark
+        if self._planned.exists():
+            shutil.copytree(self.root / "elsewhere" / "offsets", self._planned / "offsets", dirs_exist_ok=True)
+            planned = open_store(str(self._planned))
+        taken = epochs_taken(self.case, planned)
         if not self.case.endless:
             assert len(set(self.stands())) == 1
             assert sorted(n for epoch in taken for n in epoch) == list(range(self.epochs * ROWS))
@@ -172,11 +195,16 @@ class KilledQuery:
 
 @contextmanager
 def query(
-    source: str, manager: str, epochs: int, broker: KafkaBroker | None = None, s3: S3Server | None = None
+    source: str,
+    manager: str,
+    epochs: int,
+    broker: KafkaBroker | None = None,
+    s3: S3Server | None = None,
+    apart: bool = False,
 ) -> Iterator[KilledQuery]:
     with Sandbox() as sandbox:
         try:
-            yield KilledQuery(sandbox, source, manager, epochs, broker, s3)
+            yield KilledQuery(sandbox, source, manager, epochs, broker, s3, apart)
         except BaseException:
             print(f"the child's log ends:\n{sandbox.log_tail(60)}")
             raise
@@ -189,6 +217,19 @@ def test_kafka_is_read_again_from_the_epoch_that_was_lost(broker: KafkaBroker) -
             killed.ends()
         assert {"commits/1", "offsets/2"} <= set(killed.backup())
         assert killed.stands() == (3, 3, 3)
+        killed.check()
+
+
+@pytest.mark.parametrize("source", ["kafka", pytest.param("file", marks=pytest.mark.long)])
+def test_another_machine_continues_from_the_state_alone(request: pytest.FixtureRequest, source: str) -> None:
+    """Killed where Spark has committed what is not durable. Nothing of Spark's checkpoint is left, nor its path."""
+    broker = request.getfixturevalue("broker") if source == "kafka" else None
+    with query(source, DEFAULT, 5, broker, apart=True) as killed:
+        killed.behind_spark(2, planned=True)
+        with killed.replays(2):
+            killed.loses_machine()
+            killed.ends()
+        assert killed.stands() == (4, 4, 4)
         killed.check()
 
 
