@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from support.queries.engines import tailrace_stream
 from support.queries.file_readers import check_readers
@@ -18,6 +19,7 @@ from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.spark.sinks.files import sink as sinks
 from tailrace.spark.sinks.files.places import LocalPlace
+from tailrace.spark.sinks.rows import partitioned_by_value
 from tailrace.testing import describe, differences, expected
 
 COLUMNS = ("k", "total", "n")
@@ -214,6 +216,54 @@ def test_console_shows_every_epoch(spark: SparkSession, tmp_path: Path, capfd: p
     shown = capfd.readouterr().out
     assert "Batch: 0" in shown and "Batch: 1" in shown
     assert "total" in shown
+
+
+def test_foreach_gives_a_partition_of_an_epoch_the_same_rows_again(spark: SparkSession, tmp_path: Path) -> None:
+    """One epoch by ``once``, whatever the source's limits; it is replayed, and ``open`` may pass over what it has."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(2))
+
+    class Files:
+        def __init__(self, folder: Path) -> None:
+            self.folder = folder
+
+        def open(self, partition: int, epoch: int) -> bool:
+            self.path, self.rows = self.folder / f"{epoch}-{partition}", []
+            return partition % 2 == 0 or not self.path.exists()
+
+        def process(self, row: Any) -> None:
+            self.rows.append([row.k, row.total, row.n])
+
+        def close(self, error: Exception | None) -> None:
+            assert error is None
+            if self.rows or not self.path.exists():
+                self.path.write_text(json.dumps(sorted(self.rows, key=repr)))
+
+    written = []
+    for folder in (tmp_path / "first", tmp_path / "again"):
+        folder.mkdir()
+        writer = tailrace_stream(query.frame(), query.question).writeStream.outputMode("update").foreach(Files(folder))
+        started = writer.option("checkpointLocation", str(query.checkpoint)).trigger(once=True).start()
+        started.awaitTermination()
+        assert [each.epoch for each in started.recentProgress] == [0]
+        written.append({path.name: json.loads(path.read_text()) for path in folder.iterdir()})
+        forget_commit(query, 0)
+    assert written[0] == written[1] and all(name.startswith("0-") for name in written[0])
+    want = spark.createDataFrame(pa.concat_tables(query.fed)).groupBy("k").agg({"v": "sum", "*": "count"})
+    rows = sorted((row for part in written[0].values() for row in part), key=repr)
+    assert rows == sorted(([row["k"], row["sum(v)"], row["count(1)"]] for row in want.collect()), key=repr)
+
+
+def test_rows_go_to_partitions_by_their_values(spark: SparkSession) -> None:
+    rows = spark.range(60).selectExpr("id", "map('a', id) AS m", "id % 3 AS `a.b`", "1 AS two", "2 AS Two")
+
+    def places(frame: DataFrame) -> dict[int, int]:
+        found = partitioned_by_value(frame).select("id", F.spark_partition_id())
+        return {row[0]: row[1] for row in found.collect()}
+
+    first = places(rows.repartition(3))
+    assert first == places(rows.orderBy(F.desc("id"))) and len(set(first.values())) > 1
+    assert partitioned_by_value(rows.select("m")).rdd.getNumPartitions() == 1, "Spark hashes no maps"
 
 
 @pytest.mark.parametrize("mode", QUESTIONS)

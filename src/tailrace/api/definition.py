@@ -19,8 +19,15 @@ class ForeachBatch:
 
 
 @dataclass(frozen=True)
+class Foreach:
+    """The user's function of a row, or an object with ``process`` and perhaps ``open`` and ``close``."""
+
+    writer: object
+
+
+@dataclass(frozen=True)
 class Format:
-    """One of Spark's formats, or ``memory``, ``console``, ``noop``. ``name`` is in lower case where Spark ships it."""
+    """One of Spark's formats of files, or ``memory``, ``console``, ``noop``. ``name`` is in lower case."""
 
     name: str
     path: str | None = None
@@ -28,7 +35,7 @@ class Format:
     partition_by: tuple[str, ...] = ()
 
 
-Sink: TypeAlias = ForeachBatch | Format
+Sink: TypeAlias = ForeachBatch | Foreach | Format
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,12 @@ class AvailableNow:
     """All that is there at the start, in one or more epochs, then stop."""
 
 
-Trigger: TypeAlias = ProcessingTime | AvailableNow
+@dataclass(frozen=True)
+class Once:
+    """All that is there at the start, in one epoch whatever its sources' limits, then stop."""
+
+
+Trigger: TypeAlias = ProcessingTime | AvailableNow | Once
 
 
 @dataclass(frozen=True)

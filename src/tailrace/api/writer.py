@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from tailrace.api.checks.formats import FILE_FORMATS, OWN_FORMATS, check_format
 from tailrace.api.checks.late_rows import late_sink
+from tailrace.api.checks.row_writer import check_row_writer
 from tailrace.api.columns import resolve
 from tailrace.api.definition import (
     AvailableNow,
+    Foreach,
     ForeachBatch,
     Format,
+    Once,
     ProcessingTime,
     QueryDefinition,
     Sink,
@@ -28,9 +32,7 @@ from tailrace.api.windows import CountWindow
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 
-FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro", "xml")
 _FLAT_FORMATS = ("csv", "text")
-_OWN_FORMATS = ("memory", "console", "noop")
 _DEFAULT_FORMAT = "parquet"
 OptionValue = str | int | float | bool | None
 
@@ -42,7 +44,7 @@ class DataStreamWriter:
         self._relation = relation
         self._runtime = runtime
         self._mode = OutputMode.APPEND
-        self._function: Callable[..., object] | None = None
+        self._own_sink: ForeachBatch | Foreach | None = None
         self._late: Sink | None = None
         self._format: str | None = None
         self._options: dict[str, str] = {}
@@ -66,7 +68,7 @@ class DataStreamWriter:
         """Calls ``func(DataFrame, epoch)`` once an epoch, and again with the same rows when an epoch is replayed."""
         if not callable(func):
             raise AnalysisError(f"foreachBatch takes a function of (DataFrame, epoch), but got {func!r}")
-        self._function = func
+        self._own_sink = ForeachBatch(func)
         return self
 
     def lateRows(
@@ -86,19 +88,22 @@ class DataStreamWriter:
         self._late = late_sink(func, format, path, options)
         return self
 
-    def foreach(self, f: object) -> NoReturn:
-        """Refused: it runs Python once a row."""
-        raise AnalysisError(
-            "foreach is not supported, it runs Python once a row: use foreachBatch, and df.foreach(...) in it if need "
-            "be"
-        )
+    def foreach(self, f: object) -> DataStreamWriter:
+        """Calls ``f(row)``, or an object's ``open(partition, epoch)``, ``process(row)`` and ``close(error)``, in tasks.
+
+        As in PySpark, and as slow: Python runs once a row. Where the object has ``open``, a partition of an epoch has
+        the same rows whenever it comes, so that ``open`` may return False for one that was written before.
+        """
+        check_row_writer(f)
+        self._own_sink = Foreach(f)
+        return self
 
     def format(self, source: str) -> DataStreamWriter:
-        """One of Spark's batch formats by name, or ``memory``, ``console``, ``noop``."""
+        """One of Spark's formats of files by name, or ``memory``, ``console``, ``noop``."""
         if not isinstance(source, str) or not source.strip():
             raise AnalysisError(f"format takes a format's name, for example 'parquet', but got {source!r}")
         name = source.strip()
-        known = name.lower() in (*FILE_FORMATS, *_OWN_FORMATS)
+        known = name.lower() in (*FILE_FORMATS, *OWN_FORMATS)
         self._format = name.lower() if known else name
         return self
 
@@ -136,24 +141,25 @@ class DataStreamWriter:
         availableNow: bool | None = None,
         realTime: Duration | None = None,
     ) -> DataStreamWriter:
-        """``processingTime="1 second"``, or ``availableNow=True``."""
-        if once is not None:
-            raise AnalysisError(
-                "trigger(once=True) is not supported: use availableNow=True, which replaces it in Spark too"
-            )
+        """``processingTime="1 second"``, ``availableNow=True``, or ``once=True``: all that is there, in one epoch."""
         if continuous is not None or realTime is not None:
             raise AnalysisError(
                 "only micro-batches are supported, no continuous or real-time trigger: use processingTime='0 seconds' "
                 "for an epoch as soon as the one before is done"
             )
-        if (processingTime is None) == (availableNow is None):
-            raise AnalysisError("trigger takes exactly one of processingTime='1 second' and availableNow=True")
+        if [processingTime, availableNow, once].count(None) != 2:
+            raise AnalysisError(
+                "trigger takes exactly one of processingTime='1 second', availableNow=True and once=True"
+            )
         if processingTime is not None:
             self._trigger = ProcessingTime(parse_duration(processingTime, "trigger: processingTime", zero_ok=True))
         elif availableNow is True:
             self._trigger = AvailableNow()
+        elif once is True:
+            self._trigger = Once()
         else:
-            raise AnalysisError(f"trigger: availableNow must be True where it is given, but is {availableNow!r}")
+            name, value = ("once", once) if availableNow is None else ("availableNow", availableNow)
+            raise AnalysisError(f"trigger: {name} must be True where it is given, but is {value!r}")
         return self
 
     def partitionBy(self, *cols: str | list[str]) -> DataStreamWriter:
@@ -167,6 +173,13 @@ class DataStreamWriter:
                 f"a column of {window.name}.start in it"
             )
         return self
+
+    def clusterBy(self, *cols: str | list[str]) -> NoReturn:
+        """Refused: see the message."""
+        raise AnalysisError(
+            "clusterBy is for tables that keep their rows together by these columns, and Tailrace writes files: use "
+            "partitionBy for folders, or foreachBatch with a write to such a table that is idempotent by epoch"
+        )
 
     def toTable(self, tableName: str, *_: object, **__: object) -> NoReturn:
         """Refused: see the message."""
@@ -212,16 +225,17 @@ class DataStreamWriter:
         )
 
     def _sink(self, rest: dict[str, str]) -> Sink:
-        if self._function is None:
+        if self._own_sink is None:
             return self._format_sink(rest)
-        if self._format is not None and self._format.lower() != "foreachbatch":
+        call = "foreachBatch" if isinstance(self._own_sink, ForeachBatch) else "foreach"
+        if self._format is not None and self._format.lower() != call.lower():
             raise AnalysisError(
-                f"both foreachBatch and format({self._format!r}) are set, and a query has one sink: remove one"
+                f"both {call} and format({self._format!r}) are set, and a query has one sink: remove one"
             )
         if rest or self._partition_by:
             extra = ", ".join([*rest, *(["partitionBy"] if self._partition_by else [])])
-            raise AnalysisError(f"with foreachBatch nothing reads {extra}: remove it, or use it inside your function")
-        return ForeachBatch(self._function)
+            raise AnalysisError(f"with {call} nothing reads {extra}: remove it, or use it inside your function")
+        return self._own_sink
 
     def _format_sink(self, rest: dict[str, str]) -> Format:
         path = next((value for name, value in rest.items() if name.lower() == "path"), None)
@@ -232,7 +246,8 @@ class DataStreamWriter:
                 ".format('console')"
             )
         name = name or _DEFAULT_FORMAT
-        if self._mode is OutputMode.COMPLETE and name not in _OWN_FORMATS:
+        check_format(name, "writeStream")
+        if self._mode is OutputMode.COMPLETE and name not in OWN_FORMATS:
             raise AnalysisError(
                 f"format {name!r} adds each epoch's rows to those before, and outputMode 'complete' gives all rows in "
                 f"every epoch: use foreachBatch and overwrite there, rows.write.mode('overwrite')..., or format "
@@ -248,7 +263,7 @@ class DataStreamWriter:
                 f"format {name!r} cannot hold the struct column {window.name!r}: use 'parquet', 'orc' or 'json', or "
                 f"foreachBatch where you select {window.name}.start and {window.name}.end"
             )
-        if self._partition_by and name in _OWN_FORMATS:
+        if self._partition_by and name in OWN_FORMATS:
             raise AnalysisError(f"format {name!r} writes no folders: remove partitionBy")
         others = tuple(sorted((key, value) for key, value in rest.items() if key.lower() != "path"))
         return Format(name, path, others, self._partition_by)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
+from tailrace.api.definition import Foreach, ForeachBatch, Once, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkPolicy, WatermarkRule, changed_options
 from tailrace.api.relations import OutputMode, SparkHop, Watermark, sources_of
@@ -174,11 +174,15 @@ def _ingest_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | Non
 def _sink_text(sink: Sink) -> str:
     if isinstance(sink, ForeachBatch):
         return f"foreachBatch {getattr(sink.function, '__name__', 'function')}"
+    if isinstance(sink, Foreach):
+        return f"foreach {getattr(sink.writer, '__name__', type(sink.writer).__name__)}"
     text = sink.name if sink.path is None else f"{sink.name} {sink.path}"
     return f"{text} partitioned by {', '.join(sink.partition_by)}" if sink.partition_by else text
 
 
 def _trigger_text(trigger: Trigger) -> str:
+    if isinstance(trigger, Once):
+        return "once: what is there in one epoch, then stop"
     if not isinstance(trigger, ProcessingTime):
         return "available now: what is there, then stop"
     if trigger.interval == 0:

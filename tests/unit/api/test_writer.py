@@ -5,7 +5,7 @@ import pytest
 
 import tailrace as tr
 from support.bids import RecordingRuntime, bids
-from tailrace.api.definition import AvailableNow, ForeachBatch, Format, ProcessingTime
+from tailrace.api.definition import AvailableNow, Foreach, ForeachBatch, Format, Once, ProcessingTime
 from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import count_window, window
@@ -57,7 +57,7 @@ def test_complete_is_for_aggregations_and_sinks_that_replace():
         assert complete(stream).foreachBatch(save).start().output_mode is OutputMode.COMPLETE
     for name in ("memory", "console", "noop"):
         assert complete(rolling()).format(name).start(queryName="t").sink.name == name
-    for name in ("parquet", "csv", "delta"):
+    for name in ("parquet", "csv"):
         refused(lambda name=name: complete(rolling()).format(name).start("/out"), name, "foreachBatch", "overwrite")
     refused(lambda: complete(rolling()).start("/out"), "parquet", "complete")
     for made, words in (
@@ -101,9 +101,32 @@ def test_foreach_batch_takes_a_function():
     refused(lambda: writer().foreachBatch("save"), "function")
 
 
-def test_foreach_and_to_table_say_what_to_use():
-    refused(lambda: writer().foreach(save), "foreachBatch")
+def test_foreach_takes_a_function_or_an_object_with_process():
+    class Rows:
+        def process(self, row):
+            pass
+
+    rows = Rows()
+    assert writer().foreach(rows).start().sink == Foreach(rows)
+    assert writer().foreach(save).start().sink == Foreach(save)
+    refused(lambda: writer().foreach("save"), "function of a row", "process")
+    rows.open = 5
+    refused(lambda: writer().foreach(rows), "open", "method")
+    refused(lambda: writer().foreach(save).format("parquet").start("/out"), "foreach", "one sink")
+    refused(lambda: writer().foreach(save).partitionBy("auction").start(), "foreach", "partitionBy")
+    assert writer().foreachBatch(save).foreach(save).start().sink == Foreach(save), "the last one, as in Spark"
+
+
+def test_tables_say_what_to_use():
     refused(lambda: writer().toTable("t"), "foreachBatch", "parquet")
+    refused(lambda: writer().clusterBy("auction"), "partitionBy", "foreachBatch")
+    for name, word in (("Delta", "txnVersion"), ("iceberg", "merge"), ("hudi", "upsert"), ("jdbc", "transaction")):
+        writing = writer().format(name)
+        refused(lambda writing=writing: writing.start("/out"), name, word, "foreachBatch")
+        refused(writing.option("dbtable", "t").start, name, word)
+        late = writer().format("noop")
+        refused(lambda late=late, name=name: late.lateRows(format=name, path="/late"), "lateRows", name.lower(), word)
+    refused(lambda: writer().format("org.acme.Lake").start("/out"), "org.acme.Lake", "foreachBatch", "parquet")
 
 
 @pytest.mark.parametrize("name", ["parquet", "json", "orc", "Parquet"])
@@ -128,9 +151,9 @@ def test_memory_needs_a_name():
     assert writer().format("memory").start(queryName="t").sink == Format("memory")
 
 
-def test_other_formats_pass_with_their_options():
-    sink = writer().format("org.acme.Lake").option("mergeSchema", True).option("level", 3).start("/out").sink
-    assert sink == Format("org.acme.Lake", "/out", (("level", "3"), ("mergeSchema", "true")))
+def test_formats_get_their_options():
+    sink = writer().format("AVRO").option("positional", True).option("level", 3).start("/out").sink
+    assert sink == Format("avro", "/out", (("level", "3"), ("positional", "true")))
 
 
 def test_options_nobody_reads_are_refused_with_foreach_batch():
@@ -164,6 +187,7 @@ def test_start_takes_all_that_pysparks_takes():
         ({"processingTime": "0 seconds"}, ProcessingTime(0)),
         ({"processingTime": timedelta(seconds=2)}, ProcessingTime(2_000_000)),
         ({"availableNow": True}, AvailableNow()),
+        ({"once": True}, Once()),
     ],
 )
 def test_triggers(arguments, trigger):
@@ -173,7 +197,8 @@ def test_triggers(arguments, trigger):
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ({"once": True}, "availableNow=True"),
+        ({"once": False}, "once must be True"),
+        ({"once": True, "availableNow": True}, "exactly one"),
         ({"continuous": "1 second"}, "micro-batches"),
         ({"realTime": "1 second"}, "micro-batches"),
         ({}, "exactly one"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tailrace.api.checks.formats import check_format
 from tailrace.api.definition import ForeachBatch, Format, Sink
 from tailrace.errors import AnalysisError
 
@@ -30,6 +31,7 @@ def late_sink(
     name = name.strip().lower()
     if name in _NO_PLACE:
         raise AnalysisError(f"lateRows: format {name!r} keeps nothing: use .lateRows(function), or a file format")
+    check_format(name, "lateRows")
     if name != "console" and not path:
         raise AnalysisError(f"lateRows: format {name!r} needs a path: .lateRows(format={name!r}, path='/data/late')")
     given = tuple(sorted((key, _text(value)) for key, value in options.items() if value is not None))

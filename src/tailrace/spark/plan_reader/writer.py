@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter as SparkWriter
 from pyspark.sql.streaming import StreamingQuery as SparkQuery
 
+from tailrace.api.checks.formats import FILE_FORMATS, OWN_FORMATS
 from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, default_state_location
 from tailrace.api.runtime import StreamingQuery
-from tailrace.api.writer import FILE_FORMATS, DataStreamWriter
+from tailrace.api.writer import DataStreamWriter
 from tailrace.commit.plan_file import read_plan as read_plan_file
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError
@@ -24,7 +25,7 @@ from tailrace.spark.plan_reader.catalyst import ExplainedQuery
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
 from tailrace.spark.query.runtime import SparkRuntime
 
-_FORMATS = (*FILE_FORMATS, "memory", "console", "noop")
+_FORMATS = (*FILE_FORMATS, *OWN_FORMATS)
 _OURS = frozenset(each.name.lower() for each in OPTIONS if each.name != CHECKPOINT_LOCATION)
 _log = logging.getLogger("tailrace")
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 from pyspark.sql.types import StructType
 
-from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinition
+from tailrace.api.definition import AvailableNow, Once, ProcessingTime, QueryDefinition
 from tailrace.api.options import CommitMode, Options, Route, WatermarkPolicy, default_state_location
 from tailrace.api.processors import ProcessorCode, TimeMode
 from tailrace.api.relations import OutputMode, Relation, SparkHop
@@ -319,6 +319,8 @@ def _start_spark_query(
     match query.trigger:
         case AvailableNow():
             writer = writer.trigger(availableNow=True)
+        case Once():
+            writer = writer.trigger(once=True)
         case ProcessingTime(interval):
             writer = writer.trigger(processingTime=f"{interval // 1000} milliseconds")
     try:

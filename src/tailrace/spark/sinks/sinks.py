@@ -10,12 +10,12 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.api.definition import ForeachBatch, Format, QueryDefinition, Sink
+from tailrace.api.definition import Foreach, ForeachBatch, Format, QueryDefinition, Sink
 from tailrace.api.relations import OutputMode
-from tailrace.errors import AnalysisError
 from tailrace.spark.sinks.contract import EpochSink, SinkEpoch, SinkRun
 from tailrace.spark.sinks.epoch_output import EpochOutput
 from tailrace.spark.sinks.files.sink import FileSink
+from tailrace.spark.sinks.rows import RowWriter, partitioned_by_value
 
 _CONSOLE_ROWS = 20
 _FENCE_AGE_S = 1.0
@@ -28,6 +28,8 @@ def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
     sink = query.sink
     if isinstance(sink, ForeachBatch):
         return _Function(sink)
+    if isinstance(sink, Foreach):
+        return _Rows(sink)
     if sink.name == "noop":
         return _Noop()
     if sink.name == "console":
@@ -35,11 +37,7 @@ def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
     if sink.name == "memory":
         assert query.name is not None
         return _Memory(spark, query.name, replaces=query.output_mode is OutputMode.COMPLETE)
-    if sink.path is None:
-        raise AnalysisError(
-            f"format {sink.name!r} without a path cannot be published epoch by epoch, so a replay would write rows "
-            "twice: use .foreachBatch(function) and write there, idempotent by the epoch's number"
-        )
+    assert sink.path is not None
     return FileSink(spark, sink, sink.path, _OUTPUT)
 
 
@@ -47,6 +45,7 @@ def late_sink_of(sink: Sink, spark: SparkSession) -> EpochSink:
     """Where late rows go."""
     if isinstance(sink, ForeachBatch):
         return _Function(sink)
+    assert isinstance(sink, Format)
     if sink.path is None:
         return _Console(sink)
     return FileSink(spark, sink, sink.path, _LATE)
@@ -80,6 +79,18 @@ class _Function(_Direct):
 
     def write(self, output: EpochOutput, at: SinkEpoch) -> None:
         self._function(output.frame(), at.epoch)
+
+
+class _Rows(_Direct):
+    """Runs the user's Python once a row, in tasks."""
+
+    def __init__(self, sink: Foreach) -> None:
+        self._writer = sink.writer
+
+    def write(self, output: EpochOutput, at: SinkEpoch) -> None:
+        writer = RowWriter(self._writer, at.epoch)
+        rows = output.frame()
+        (partitioned_by_value(rows) if writer.knows_partitions else rows).foreachPartition(writer)
 
 
 class _Noop(_Direct):

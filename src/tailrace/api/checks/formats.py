@@ -1,0 +1,31 @@
+"""Which formats can be written epoch by epoch, and what to use in place of the others."""
+
+from __future__ import annotations
+
+from tailrace.errors import AnalysisError
+
+FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro", "xml")
+"""Those whose output is a folder of files: an epoch is a folder of its own, published by one step."""
+OWN_FORMATS = ("memory", "console", "noop")
+
+_MERGE = "merge or overwrite by the epoch's number there"
+_ADVICE = {
+    "delta": "use .foreachBatch(function) and there rows.write.format('delta').option('txnAppId', query).option("
+    "'txnVersion', epoch).mode('append').save(path): Delta passes over an epoch that it has",
+    "iceberg": f"use .foreachBatch(function) and {_MERGE}",
+    "hudi": "use .foreachBatch(function) and upsert there, with the group columns as record key",
+    "jdbc": "use .foreachBatch(function) and write rows and epoch in one transaction of the database",
+    "kafka": "use .foreachBatch(function) and rows.write.format('kafka') there, where readers can bear an epoch twice",
+}
+
+
+def check_format(name: str, place: str) -> None:
+    """Refuses what is no format of files. ``place``: the user's call, for the error."""
+    if name.lower() in (*FILE_FORMATS, *OWN_FORMATS):
+        return
+    advice = _ADVICE.get(name.lower(), f"use .foreachBatch(function) and {_MERGE}")
+    raise AnalysisError(
+        f"{place}: format {name!r} writes no plain files, and Tailrace would make a table of its own of every epoch, "
+        f"or write an epoch twice when it is replayed: {advice}. Formats that Tailrace writes itself: "
+        f"{', '.join((*FILE_FORMATS, *OWN_FORMATS))}"
+    )
