@@ -28,6 +28,9 @@ from tailrace.errors import UserFunctionError as UserFunctionError
 
 if TYPE_CHECKING:
     from tailrace.operators.aggregate.functions import *
+    from tailrace.spark.plan_reader.session import disable as disable
+    from tailrace.spark.plan_reader.session import enable as enable
+    from tailrace.spark.plan_reader.session import sql as sql
     from tailrace.spark.plan_reader.writer import writeStream as writeStream
     from tailrace.spark.query.runtime import stream as stream
 else:
@@ -50,7 +53,7 @@ else:
         "table",
         "window",
     ]
-    _PLAIN = ["writeStream"]
+    _PLAIN = ["disable", "enable", "sql", "writeStream"]
 
     def __getattr__(name):
         """What needs Spark, or Arrow and compiled kernels, is imported when it is first asked for.
@@ -62,9 +65,9 @@ else:
 
             return stream
         if name in _PLAIN:
-            from tailrace.spark.plan_reader import writer  # lazy: see above
+            from tailrace.spark.plan_reader import session  # lazy: see above
 
-            return getattr(writer, name)
+            return getattr(session, name)
         if name == "__all__" or not name.startswith("_"):
             from tailrace.operators.aggregate import functions  # lazy: see above
 

@@ -25,6 +25,13 @@ def streams_joined(rows: DataFrame, how: str, condition: str, left: str | None, 
     return one.join(other, F.expr(condition), how)
 
 
+def by_window_of_pairs(rows: DataFrame) -> DataFrame:
+    pairs = streams_joined(
+        rows, "inner", "k = same AND at >= ts AND at < ts + INTERVAL 9 SECONDS", "1 second", "1 second"
+    )
+    return pairs.groupBy(F.window("ts", "5 seconds")).count()
+
+
 REFUSED: dict[str, tuple[Ask, str]] = {
     "nothing stateful": (lambda rows: rows.select("k"), "keeps no state"),
     "a collated key": (lambda rows: rows.groupBy(F.collate("s", "UNICODE_CI")).count(), "collate.*UNICODE_CI"),
@@ -72,7 +79,14 @@ REFUSED: dict[str, tuple[Ask, str]] = {
     ),
     "chance above": (lambda rows: by_window(rows).where(F.rand() < 0.5), "rand.*replay"),
     "a limit above": (lambda rows: by_window(rows).limit(3), r"limit\(\)"),
-    "two operators": (lambda rows: by_window(rows.dropDuplicates(["k"])), r"dropDuplicates\(\) before another"),
+    "windows of joined rows": (
+        lambda rows: by_window_of_pairs(rows),
+        "called 2 times below one operator",
+    ),
+    "a union of operators": (
+        lambda rows: by_window(rows).union(by_window(rows)),
+        "a Union behind operators",
+    ),
     "an outer join": (
         lambda rows: streams_joined(rows, "left", "k = same AND at >= ts AND at < ts + INTERVAL 9 SECONDS", "1 second",
                                     "1 second"),

@@ -131,18 +131,27 @@ def joined(rows: DataFrame) -> DataFrame:
     return pairs.select("unique", "a.i", "b.i", (F.col("at") - F.col("ts")).cast("string").alias("apart"), "text")
 
 
-CASES: list[tuple[Callable[[DataFrame], DataFrame], str]] = [
+def windows_of_windows(rows: DataFrame) -> DataFrame:
+    """The most frequent text of each minute: counts of ten seconds go through Spark to the next operator."""
+    marked = rows.withWatermark("ts", "5 seconds").dropDuplicates(["unique", "ts"])
+    counts = marked.groupBy(F.window("ts", "10 seconds"), "text").agg(F.count("*").alias("n"), F.sum("i").alias("i"))
+    more = counts.where("n > 0").select(F.window_time("window").alias("at"), F.upper("text").alias("text"), "n", "i")
+    return more.groupBy(F.window("at", "20 seconds", "10 seconds"), "text").agg(F.max("n"), F.sum(F.col("i") + 1))
+
+
+CASES = [
     (sums_and_means, "update"),
     (extremes_and_sets, "update"),
     (filters_and_arguments, "update"),
     (tumbling, "append"),
     (sliding_by_name, "update"),
-    (local_times, "update"),
+    pytest.param(local_times, "update", marks=pytest.mark.long),
     (of_all_rows, "update"),
     (sessions, "append"),
-    (of_two_streams, "append"),
-    (different_by_name, "update"),
+    pytest.param(of_two_streams, "append", marks=pytest.mark.long),
+    pytest.param(different_by_name, "update", marks=pytest.mark.long),
     (joined, "append"),
+    (windows_of_windows, "append"),
 ]
 
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
 
 import tailrace as tr
 from support.queries.simple import SCHEMA, batches
@@ -97,6 +98,23 @@ def test_tailrace_does_not_take_over_state_of_spark(rows: DataFrame, tmp_path: P
     again = tr.writeStream(rows.groupBy("k").count()).outputMode("update").format("noop")
     with pytest.raises(tr.CheckpointError, match="There is no state for the epochs that Spark has committed"):
         again.option("checkpointLocation", location).start()
+
+
+def test_a_whole_session_and_sql(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+    counts = rows.groupBy("k").count()
+    rows.createOrReplaceTempView("enabled_rows")
+    text = "SELECT k, count(*) FROM enabled_rows GROUP BY k"
+    assert isinstance(tr.sql(spark, text), type(tr.writeStream(counts)))
+    for _ in range(2):
+        tr.enable(spark)
+        try:
+            writer = counts.writeStream.outputMode("update").format("noop")
+            query = writer.option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start()
+            assert isinstance(finished(query), OnTailrace)
+            assert type(spark.newSession().readStream.format("rate").load().writeStream) is DataStreamWriter
+        finally:
+            tr.disable(spark)
+    assert type(counts.writeStream) is DataStreamWriter
 
 
 def test_wrong_calls_fail_as_on_spark(spark: SparkSession, rows: DataFrame) -> None:

@@ -44,7 +44,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def batches(
-    rng: random.Random, count: int = 5, rows: int = 40, step: timedelta = timedelta(seconds=8)
+    rng: random.Random, count: int = 4, rows: int = 40, step: timedelta = timedelta(seconds=8)
 ) -> list[pa.Table]:
     """Batches whose times go on by ``step``, some of them late; with nulls in every column, and other hard values."""
     unique = iter(rng.sample(range(1 << 40), count * rows))

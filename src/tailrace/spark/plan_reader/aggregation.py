@@ -33,28 +33,26 @@ def _aggregation(parts: Aggregated, child: Node, reading: Reading) -> Made:
     taken, window_key = _window(parts, child)
     plan = child if taken is None else taken.plan
     gone = None if window_key is None else (window_key.unaliased.id, f"the {window_key.window_kind}")
-    columns = Columns(reading.texts, gone)
+    columns = reading.columns(gone)
     window = None if taken is None else _named(taken, columns)
     names = [_WINDOW if key is window_key else columns.take(key.unaliased) for key in parts.keys]
     aggregates = [
-        aggregate_of(call, columns).alias(reading.texts.add(f"a{number}", call.function.text))
+        aggregate_of(call, columns).alias(reading.name("a", number, call.function.text))
         for number, call in enumerate(parts.calls)
     ]
     time = None if taken is None else taken.time
     delay = None if time is None else event_time_of(plan, time)
     if any(each.function.needs_time for each in aggregates) and time is None:
         time, delay = _any_event_time(plan)
-    time_name = None if time is None or delay is None else columns.take(time)
-    aggregates = aggregates or [ours.count().alias("a0")]
-    stream = reading.stream(plan, columns)
-    if time_name is not None:
-        stream = stream.withWatermark(time_name, f"{delay} milliseconds")
+    timed = None if time is None or delay is None else (columns.take(time), delay)
+    aggregates = aggregates or [ours.count().alias(reading.name("a", 0))]
+    stream = reading.stream(plan, columns, timed)
     made = _grouped(stream, names, window).agg(*aggregates)
     relation = made.relation
     assert isinstance(relation, Aggregation)
     leaf = [
         *((key.attribute, name) for key, name in zip(parts.keys, names, strict=True)),
-        *((call.result, f"a{number}") for number, call in enumerate(parts.calls)),
+        *((call.result, reading.name("a", number)) for number, call in enumerate(parts.calls)),
     ]
     relation = replace(relation, ansi=_ansi(parts, relation.ansi))
     return Made(relation, tuple(leaf), tuple(parts.results))

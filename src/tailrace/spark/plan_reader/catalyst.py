@@ -22,7 +22,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from tailrace.spark.private import changed
 
@@ -413,6 +414,16 @@ class Template:
             plan = node.withNewChildren(_seq([*children[:number], plan, *children[number + 1 :]]))
         plan.setAnalyzed()
         return _frame(frame.sparkSession, plan)
+
+
+def replace_write_stream(writer: Callable[[DataFrame], Any]) -> None:
+    """``df.writeStream`` asks ``writer`` from now on; where that gives None it is Spark's own. Idempotent."""
+
+    def ask(frame: DataFrame) -> Any:
+        found = writer(frame)
+        return DataStreamWriter(frame) if found is None else found
+
+    ClassicFrame.writeStream = property(ask)  # type: ignore[method-assign,assignment]
 
 
 class ExplainedQuery(StreamingQuery):

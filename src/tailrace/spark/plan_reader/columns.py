@@ -7,13 +7,14 @@ They are named by number: the user's names may come twice, and what state is kep
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 
 from tailrace.errors import AnalysisError
-from tailrace.spark.plan_reader.catalyst import Expression, Node
+from tailrace.spark.plan_reader.catalyst import Expression
 
-_NAME = re.compile(r"\b[acklr]\d+\b")
+_NAME = re.compile(r"\b[acklr]\d+(_\d+)?\b")
 _TEXT_MAX = 200
 
 
@@ -36,13 +37,16 @@ class Texts:
 
 
 class Columns:
-    """``gone``: a column of the plan that is not there any more where these are made, and what it is."""
+    """``name``: makes the names, of a number. ``gone``: a column of the plan that is not there any more where these are
+    made, and what it is.
+    """
 
-    def __init__(self, texts: Texts, gone: tuple[int, str] | None = None, prefix: str = "c") -> None:
+    def __init__(self, texts: Texts, name: Callable[[int], str], gone: tuple[int, str] | None) -> None:
         self._texts = texts
+        self._name = name
         self._gone = gone
-        self._prefix = prefix
         self._taken: list[tuple[Expression | None, Column, str]] = []
+        self._references: set[int] = set()
 
     def take(self, expression: Expression) -> str:
         """The name of the column with an expression's values."""
@@ -57,15 +61,21 @@ class Columns:
         return self._add(None, column, text, name)
 
     def check(self, expression: Expression) -> None:
-        """Refuse an expression that cannot be computed before the operator."""
+        """Refuse an expression that cannot be computed before the operator; others may be part of a column."""
         if self._gone is not None and self._gone[0] in expression.references:
             raise AnalysisError(f"{expression.text}: {self._gone[1]} is known to the operator alone")
+        self._references |= expression.references
 
-    def frame(self, plan: Node, spark: SparkSession) -> DataFrame:
-        made = [column.alias(name) for _, column, name in self._taken]
-        return plan.frame(spark).select(*made)
+    def of(self, frame: DataFrame) -> DataFrame:
+        """The columns, of a DataFrame with what they are made of."""
+        return frame.select(*(column.alias(name) for _, column, name in self._taken))
+
+    @property
+    def references(self) -> frozenset[int]:
+        """The columns of the plan that they are made of."""
+        return frozenset(self._references)
 
     def _add(self, expression: Expression | None, column: Column, text: str, name: str | None = None) -> str:
-        name = name or f"{self._prefix}{len(self._taken)}"
+        name = name or self._name(len(self._taken))
         self._taken.append((expression, column, name))
         return self._texts.add(name, text)

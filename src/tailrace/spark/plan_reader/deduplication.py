@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tailrace.api.relations import Deduplication
 from tailrace.spark.plan_reader.catalyst import Expression, Node
-from tailrace.spark.plan_reader.columns import Columns
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
 
 
@@ -17,20 +16,18 @@ def read_deduplication_within_watermark(node: Node, reading: Reading) -> Made:
 
 
 def _deduplication(node: Node, reading: Reading, *, within: bool) -> Made:
-    columns = Columns(reading.texts)
+    columns = reading.columns()
     keys = node.keys()
     names = [columns.take(key) for key in keys]
     compared = {key.id for key in keys}
     passed = [column for column in node.child.output if column.id in reading.needed and column.id not in compared]
     leaf = [*zip(keys, names, strict=True), *((column, columns.take(column)) for column in passed)]
     time = _event_time(node, reading)
-    time_name = None
-    if time is not None:
+    timed = None
+    if time is not None and time.delay_ms is not None:
         check_one_watermark(node.child)
-        time_name = columns.take(time)
-    stream = reading.stream(node.child, columns)
-    if time is not None and time_name is not None:
-        stream = stream.withWatermark(time_name, f"{time.delay_ms} milliseconds")
+        timed = columns.take(time), time.delay_ms
+    stream = reading.stream(node.child, columns, timed)
     made = stream.dropDuplicatesWithinWatermark(names) if within else stream.dropDuplicates(names)
     relation = made.relation
     assert isinstance(relation, Deduplication)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -40,23 +40,6 @@ _CALLS = {
 
 
 @dataclass(frozen=True)
-class Reading:
-    """``plan``: the whole one. ``needed``: the columns of the operator that something above it reads. ``texts``: gets
-    what the operator's columns stand for.
-    """
-
-    spark: SparkSession
-    plan: Node
-    needed: frozenset[int]
-    texts: Texts
-
-    def stream(self, plan: Node, columns: Columns) -> Stream:
-        """The rows below an operator, in the columns that it reads."""
-        frame = columns.frame(stateless(plan), self.spark)
-        return stream_of(frame)
-
-
-@dataclass(frozen=True)
 class Made:
     """What a reader makes of a node: a relation, and where the rest of the plan finds its columns.
 
@@ -68,6 +51,45 @@ class Made:
     leaf: tuple[tuple[Expression, str], ...]
     results: tuple[Expression, ...] | None
     rest: Expression | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """``plan``: the whole one. ``needed``: the columns of the operator that something above it reads. ``texts``: gets
+    what the operator's columns stand for. ``level``: how many operators there are above. ``source``: the rows of a plan
+    below, in the columns that an operator reads, for the operator ``level``.
+    """
+
+    spark: SparkSession
+    plan: Node
+    needed: frozenset[int]
+    texts: Texts
+    level: int
+    source: Callable[[Node, Columns, Reading], Stream]
+
+    def columns(self, gone: tuple[int, str] | None = None, prefix: str = "c") -> Columns:
+        """For the columns of an input."""
+        return Columns(self.texts, lambda number: self.name(prefix, number), gone)
+
+    def name(self, prefix: str, number: int, text: str | None = None) -> str:
+        """The name of an operator's column. They must differ between the operators of a chain."""
+        name = f"{prefix}{number}_{self.level}" if self.level else f"{prefix}{number}"
+        return name if text is None else self.texts.add(name, text)
+
+    def stream(self, plan: Node, columns: Columns, time: tuple[str, int] | None = None) -> Stream:
+        """The rows below an operator, in the columns that it reads. ``time``: which one is the event time that counts,
+        and the delay of its watermark in milliseconds.
+        """
+        stream = self.source(plan, columns, self)
+        if stream.relation is None:
+            return stream if time is None else stream.withWatermark(time[0], f"{time[1]} milliseconds")
+        if time is None:
+            return replace(stream, watermark=None)
+        if stream.watermark is None or stream.watermark.column.name != time[0]:
+            raise AnalysisError(
+                f"{time[0]} is the event time here, and rows of the operator below have another or none"
+            )
+        return stream
 
 
 Reader = Callable[[Node, Reading], Made]
@@ -82,15 +104,12 @@ def call_of(node: Node) -> str:
 
 
 def stateless(plan: Node) -> Node:
-    """A plan that Spark runs without state, and without watermarks, which are the operator's to keep."""
+    """A plan that Spark runs without state, and without watermarks, which are the operators' to keep."""
     for node in plan.walk():
         if any(each.is_streaming for each in node.subqueries):
             raise AnalysisError(f"a subquery of a {node.kind} reads a stream")
-        streaming = sum(child.is_streaming for child in node.children)
-        if node.kind == "Join" and streaming > 1:
-            raise AnalysisError("a join of two streams before another operator: Tailrace has no such chain")
         if node.children and node.kind not in _STATELESS:
-            raise AnalysisError(f"{call_of(node)} before another operator: Tailrace has no such chain")
+            raise AnalysisError(f"{call_of(node)} before an operator: Tailrace does not read it from a plain query")
     return _without_watermarks(plan)
 
 
@@ -120,5 +139,5 @@ def check_one_watermark(plan: Node) -> None:
     if count > 1:
         raise AnalysisError(
             f"withWatermark is called {count} times below one operator, and time goes on by the slowest of them: call "
-            f"it once, behind the union"
+            f"it once, behind what brings the streams together"
         )

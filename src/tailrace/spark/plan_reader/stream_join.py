@@ -13,7 +13,6 @@ from tailrace.api.relations import Join
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.plan_reader.catalyst import EqualKeys, Expression, Node
-from tailrace.spark.plan_reader.columns import Columns
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
 
 _SLACK_MS = 2
@@ -39,7 +38,7 @@ def read_stream_join(node: Node, reading: Reading) -> Made:
         _side(number, node, keys, needed, reading, timed=within is not None)
         for number, keys in enumerate((equal.left, equal.right))
     )
-    on = [f"k{number}" for number in range(len(equal.left))]
+    on = [reading.name("k", number) for number in range(len(equal.left))]
     made = left.stream.join(right.stream, on, within=within)
     relation = made.relation
     assert isinstance(relation, Join)
@@ -62,23 +61,22 @@ def _side(
     timed: bool,
 ) -> _Side:
     """One input: its keys as ``k0``, ``k1`` and so on, and the columns that something above reads."""
-    child, own = node.children[number], Columns(reading.texts, prefix="lr"[number])
+    child, own = node.children[number], reading.columns(prefix="lr"[number])
     names: dict[int, str] = {}
     for place, key in enumerate(keys):
-        own.make(key.column(), key.text, f"k{place}")
+        own.check(key)
+        own.make(key.column(), key.text, reading.name("k", place))
         if key.is_attribute:
-            names.setdefault(key.id, f"k{place}")
+            names.setdefault(key.id, reading.name("k", place))
     for column in child.output:
         if column.id in needed and column.id not in names:
             names[column.id] = own.take(column)
     time = next((column for column in child.output if column.delay_ms is not None), None)
-    if time is None or not timed:
-        stream = reading.stream(child, own)
-    else:
+    event_time = None
+    if timed and time is not None and time.delay_ms is not None:
         check_one_watermark(child)
-        name = own.take(time)
-        stream = reading.stream(child, own).withWatermark(name, f"{time.delay_ms} milliseconds")
-    return _Side(stream, names)
+        event_time = own.take(time), time.delay_ms
+    return _Side(reading.stream(child, own, event_time), names)
 
 
 def _within(node: Node, equal: EqualKeys) -> tuple[str | None, str | None] | None:

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 from pyspark.sql.types import StructType
 
@@ -313,7 +314,7 @@ def _server_config(
 def _start_spark_query(
     query: QueryDefinition, receipts: DataFrame, checkpoint: str, run_epoch: Callable[[DataFrame, int], None]
 ) -> SparkQuery:
-    writer = receipts.writeStream.foreachBatch(run_epoch).option("checkpointLocation", _for_spark(checkpoint))
+    writer = DataStreamWriter(receipts).foreachBatch(run_epoch).option("checkpointLocation", _for_spark(checkpoint))
     if query.name is not None:
         writer = writer.queryName(query.name)
     match query.trigger:
