@@ -90,11 +90,18 @@ def _apply(operator: Operator, spec: OperatorSpec, rows: pa.RecordBatch, epoch: 
     operator.delta(epoch)
     if epoch:
         operator.forget(epoch - 1)
+    for store in _stores(operator):  # what is still being written is in memory, and no hint fetches it
+        store.spilled.wait_for_writes()
     return said
 
 
 def _drain(operator: Operator) -> None:
     """Every hinted record is fetched that there is room for."""
+    for store in _stores(operator):
+        store.spilled.reads.drain()
+
+
+def _stores(operator: Operator) -> list[ReadModifyWriteStore]:
     found = [
         store
         for part in vars(operator).values()
@@ -102,8 +109,7 @@ def _drain(operator: Operator) -> None:
         if isinstance(store, ReadModifyWriteStore)
     ]
     assert found
-    for store in found:
-        store.spilled.reads.drain()
+    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)

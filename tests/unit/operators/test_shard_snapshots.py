@@ -33,6 +33,8 @@ SNAPSHOTTED = {
     "duplicates",
     "duplicates within",
     "duplicates for a time",
+    "processor with timers",
+    "processor whose state expires",
 }
 """Kinds whose sections are records of one store and nothing else."""
 
