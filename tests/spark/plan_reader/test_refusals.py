@@ -18,6 +18,9 @@ def by_window(rows: DataFrame, *keys: object) -> DataFrame:
     return rows.withWatermark("ts", "1 second").groupBy(F.window("ts", "5 seconds"), *keys).count()  # type: ignore[arg-type]
 
 
+NEAR = "at >= ts AND at < ts + INTERVAL 9 SECONDS"
+
+
 def streams_joined(rows: DataFrame, how: str, condition: str, left: str | None, right: str | None) -> DataFrame:
     one, other = rows.select("ts", "k"), rows.selectExpr("ts AS at", "k AS same")
     one = one if left is None else one.withWatermark("ts", left)
@@ -26,9 +29,7 @@ def streams_joined(rows: DataFrame, how: str, condition: str, left: str | None, 
 
 
 def by_window_of_pairs(rows: DataFrame) -> DataFrame:
-    pairs = streams_joined(
-        rows, "inner", "k = same AND at >= ts AND at < ts + INTERVAL 9 SECONDS", "1 second", "1 second"
-    )
+    pairs = streams_joined(rows, "inner", f"k = same AND {NEAR}", "1 second", "1 second")
     return pairs.groupBy(F.window("ts", "5 seconds")).count()
 
 
@@ -87,10 +88,23 @@ REFUSED: dict[str, tuple[Ask, str]] = {
         lambda rows: by_window(rows).union(by_window(rows)),
         "a Union behind operators",
     ),
-    "an outer join": (
-        lambda rows: streams_joined(rows, "left", "k = same AND at >= ts AND at < ts + INTERVAL 9 SECONDS", "1 second",
-                                    "1 second"),
-        "LeftOuter join of two streams",
+    "an outer join on rows of both": (
+        lambda rows: streams_joined(rows, "left", f"k = same AND {NEAR} AND k + same < 9", "1 second", "1 second"),
+        r"\(k \+ same\) < .*9.*LeftOuter join",
+    ),
+    "an outer join by days": (
+        lambda rows: streams_joined(
+            rows, "left", "k = same AND at >= ts AND at < ts + make_interval(0, 1)", "1 second", "1 second"
+        ),
+        "make_interval.*in hours or less",
+    ),
+    "a condition of rows given alone": (
+        lambda rows: streams_joined(rows, "left", f"k = same AND {NEAR} AND k > 3", "1 second", "1 second"),
+        r"k > .*side whose rows are given without a match.*let ts have no nulls",
+    ),
+    "an anti join": (
+        lambda rows: streams_joined(rows, "left_anti", f"k = same AND {NEAR}", "1 second", "1 second"),
+        "LeftAnti join",
     ),
     "a join without keys": (lambda rows: streams_joined(rows, "inner", "k < same", None, None), "needs an equality"),
     "a join with one watermark": (

@@ -71,6 +71,17 @@ def batches(
     return [pa.Table.from_pylist([row(epoch) for _ in range(rows)], SCHEMA) for epoch in range(count)]
 
 
+def closing(step: timedelta = timedelta(days=30), count: int = 2) -> list[pa.Table]:
+    """Batches of one row each, with the text ``end``, behind which nothing waits any more."""
+
+    def row(number: int) -> dict[str, Any]:
+        at = START + step * (1 + number)
+        known = {"ts": at, "local": at.replace(tzinfo=None), "text": "end", "i": 0, "l": 1, "unique": -number}
+        return {**dict.fromkeys(SCHEMA.names), **known}
+
+    return [pa.Table.from_pylist([row(number)], SCHEMA) for number in range(count)]
+
+
 class PlainQuery:
     """``ask``: from the stream to what is written."""
 
@@ -96,6 +107,15 @@ class PlainQuery:
             missing, more = _without(rows, ours[epoch]), _without(ours[epoch], rows)
             assert not missing and not more, f"epoch {epoch}: Spark alone {missing[:4]}, Tailrace alone {more[:4]}"
         return sum(map(len, theirs.values()))
+
+    def check_in_the_end(self) -> int:
+        """Both give the same rows, in whatever epochs; how many rows that were."""
+        ours, theirs = (
+            [row for rows in found.values() for row in rows[1:]] for found in (self.on_tailrace(), self.on_spark())
+        )
+        missing, more = _without(theirs, ours), _without(ours, theirs)
+        assert not missing and not more, f"Spark alone {missing[:4]}, Tailrace alone {more[:4]}"
+        return len(theirs)
 
     def on_tailrace(self, **options: str) -> dict[int, Rows]:
         writer = tr.writeStream(self.frame, fallback=False).options(**{"watermark": "spark", **options})

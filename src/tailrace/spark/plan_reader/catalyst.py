@@ -94,6 +94,11 @@ class Expression:
         return str(self._java.dataType().simpleString())
 
     @cached_property
+    @_uses("Expression.nullable()")
+    def nullable(self) -> bool:
+        return bool(self._java.nullable())
+
+    @cached_property
     @_uses("Expression.references()")
     def references(self) -> set[int]:
         """The ids of the columns that it reads."""

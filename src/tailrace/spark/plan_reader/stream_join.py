@@ -1,22 +1,41 @@
 """A join of two streams on equal columns, with a range of their event times in its condition.
 
-The bounds of that range are those by which Spark forgets rows. They let no pair through that the condition does not,
-but for their unit, milliseconds: the condition itself is a filter behind the operator.
+Of an inner join, the bounds of that range are those by which Spark forgets rows. They let no pair through that the
+condition does not, but for their unit, milliseconds: the condition itself is a filter behind the operator. In other
+joins a row is given for want of a match too, so that the operator itself must know exactly what matches
+(``time_range``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from tailrace.api.relations import Join
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.plan_reader.catalyst import EqualKeys, Expression, Node
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
+from tailrace.spark.plan_reader.time_range import DAY_US, ExactCondition, exact_condition
 
 _SLACK_MS = 2
 """Spark computes bounds in milliseconds, and cuts what is finer off."""
+_CLOCK_CHANGE_MS = 3 * 3_600_000
+"""Where clocks change, days differ in length by less, and Spark's bounds are of days of 24 hours."""
+_HOW = {
+    "Inner": "inner",
+    "LeftOuter": "left_outer",
+    "RightOuter": "right_outer",
+    "FullOuter": "full_outer",
+    "LeftSemi": "left_semi",
+}
+_GIVEN_ALONE = {"LeftOuter": (0,), "RightOuter": (1,), "FullOuter": (0, 1)}
+"""The sides whose rows are given though they match nothing."""
+_Within = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -25,21 +44,43 @@ class _Side:
     names: dict[int, str]  # of columns that are passed on, by their ids
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of both sides. ``conditions``: of one side's columns, by side; rows without them match nothing."""
+
+    node: Node
+    equal: EqualKeys
+    times: tuple[Expression | None, Expression | None]
+    within: _Within | None
+    conditions: tuple[list[Expression], list[Expression]]
+    needed: Collection[int]
+
+
 def read_stream_join(node: Node, reading: Reading) -> Made:
     kind = node.join_type()
-    if kind != "Inner":
-        raise AnalysisError(f"a {kind} join of two streams: Tailrace reads inner joins from a plain query")
+    if kind not in _HOW:
+        raise AnalysisError(f"a {kind} join of two streams: neither Tailrace nor Spark has it")
     equal = node.equal_keys()
     if equal is None:
         raise AnalysisError("a join of two streams needs an equality of their columns in its condition")
-    needed = reading.needed | (equal.rest.references if equal.rest is not None else set())
-    within = _within(node, equal)
-    left, right = (
-        _side(number, node, keys, needed, reading, timed=within is not None)
-        for number, keys in enumerate((equal.left, equal.right))
-    )
+    left_time, right_time = (_event_time(child) for child in node.children)
+    times = left_time, right_time
+    _check_times(times)
+    if kind == "Inner":
+        rest, exact = equal.rest, ExactCondition()
+        within = None if left_time is None else _sparks_bounds(node)
+    else:
+        rest, exact = None, exact_condition(node, equal.rest, times)
+        within = None if exact.lower is None and exact.upper is None else _exact_bounds(exact)
+    if left_time is not None and within is None:
+        within = _of_equal_times(equal, times)
+    for side in _GIVEN_ALONE.get(kind, ()):
+        _check_conditions_alone(exact.of_side[side], times[side])
+    needed = reading.needed | (rest.references if rest is not None else set())
+    asked = _Asked(node, equal, times, within, exact.of_side, needed)
+    left, right = (_side(number, asked, reading) for number in (0, 1))
     on = [reading.name("k", number) for number in range(len(equal.left))]
-    made = left.stream.join(right.stream, on, within=within)
+    made = left.stream.join(right.stream, on, _HOW[kind], within=within)
     relation = made.relation
     assert isinstance(relation, Join)
     leaf = [
@@ -48,54 +89,96 @@ def read_stream_join(node: Node, reading: Reading) -> Made:
         for column in child.output
         if column.id in side.names
     ]
-    return Made(relation, tuple(leaf), None, equal.rest)
+    return Made(relation, tuple(leaf), None, rest)
 
 
-def _side(
-    number: int,
-    node: Node,
-    keys: Sequence[Expression],
-    needed: frozenset[int] | set[int],
-    reading: Reading,
-    *,
-    timed: bool,
-) -> _Side:
+def _side(number: int, asked: _Asked, reading: Reading) -> _Side:
     """One input: its keys as ``k0``, ``k1`` and so on, and the columns that something above reads."""
+    node, kind = asked.node, asked.node.join_type()
     child, own = node.children[number], reading.columns(prefix="lr"[number])
+    alone = number in _GIVEN_ALONE.get(kind, ())
+    conditions = asked.conditions[number]
+    if not alone:
+        child = reduce(Node.where, conditions, child)
+        conditions = []
     names: dict[int, str] = {}
-    for place, key in enumerate(keys):
+    # Keys of the operator have a value in every row: in those of the other side that are given alone as well.
+    keeps_keys = not conditions and all(side == number for side in _GIVEN_ALONE.get(kind, ()))
+    for place, key in enumerate((asked.equal.left, asked.equal.right)[number]):
         own.check(key)
-        own.make(key.column(), key.text, reading.name("k", place))
-        if key.is_attribute:
+        own.make(_matching(key, conditions), key.text, reading.name("k", place))
+        if key.is_attribute and keeps_keys:
             names.setdefault(key.id, reading.name("k", place))
+    for condition in conditions:
+        own.check(condition)
+    shown = kind != "LeftSemi" or number == 0
     for column in child.output:
-        if column.id in needed and column.id not in names:
+        if shown and column.id in asked.needed and column.id not in names:
             names[column.id] = own.take(column)
-    time = next((column for column in child.output if column.delay_ms is not None), None)
-    event_time = None
-    if timed and time is not None and time.delay_ms is not None:
+    time, event_time = asked.times[number], None
+    if asked.within is not None and time is not None and time.delay_ms is not None:
         check_one_watermark(child)
         event_time = own.take(time), time.delay_ms
     return _Side(reading.stream(child, own, event_time), names)
 
 
-def _within(node: Node, equal: EqualKeys) -> tuple[str | None, str | None] | None:
-    """Bounds of right time minus left time, as Tailrace's join takes them; None: neither side has a watermark."""
-    delays = [[column for column in child.output if column.delay_ms is not None] for child in node.children]
-    if not any(delays):
-        return None
-    if not all(delays):
+def _matching(key: Expression, conditions: Sequence[Expression]) -> Column:
+    """The key, null in rows that can match nothing."""
+    if not conditions:
+        return key.column()
+    return F.when(reduce(Column.__and__, [each.column() for each in conditions]), key.column())
+
+
+def _event_time(child: Node) -> Expression | None:
+    return next((column for column in child.output if column.delay_ms is not None), None)
+
+
+def _check_times(times: tuple[Expression | None, Expression | None]) -> None:
+    if (times[0] is None) != (times[1] is None):
         raise AnalysisError(
             "a join of two streams of which one has a watermark: time goes on by the slower of both, so call "
             "withWatermark on both or on neither"
         )
+
+
+def _check_conditions_alone(conditions: Sequence[Expression], time: Expression | None) -> None:
+    """Spark gives rows that do not meet them at once, also those without a time, which it gives nowhere else."""
+    if conditions and time is not None and time.nullable:
+        raise AnalysisError(
+            f"{conditions[0].text}, in the condition of an outer join, is about the side whose rows are given without "
+            f"a match too, and Spark gives those without an event time then: let {time.text} have no nulls, as by "
+            f"coalesce"
+        )
+
+
+def _sparks_bounds(node: Node) -> _Within | None:
+    """Bounds of right time minus left time, as Tailrace's join takes them."""
     upper, lower = (node.state_bound_ms(side) for side in (0, 1))
     if upper is None and lower is None:
-        raise AnalysisError(
-            "a join of two streams with watermarks and without a range of their event times in the condition keeps "
-            "every row for ever: add a range, or remove both watermarks"
-        )
+        return None
     return (
-        None if lower is None else f"{lower - _SLACK_MS} milliseconds",
-        None if upper is None else f"{_SLACK_MS - upper} milliseconds",
+        None if lower is None else f"{lower - _slack_ms(lower)} milliseconds",
+        None if upper is None else f"{_slack_ms(upper) - upper} milliseconds",
+    )
+
+
+def _slack_ms(bound: int) -> int:
+    return _SLACK_MS if abs(bound) < DAY_US // 1000 else _CLOCK_CHANGE_MS
+
+
+def _exact_bounds(exact: ExactCondition) -> _Within:
+    lower, upper = (None if bound is None else f"{bound} microseconds" for bound in (exact.lower, exact.upper))
+    return lower, upper
+
+
+def _of_equal_times(equal: EqualKeys, times: tuple[Expression | None, Expression | None]) -> _Within:
+    """Where the event times are among what has to be equal."""
+    left, right = times
+    assert left is not None and right is not None
+    for one, other in zip(equal.left, equal.right, strict=True):
+        if one.is_attribute and other.is_attribute and (one.id, other.id) == (left.id, right.id):
+            return "0 seconds", "0 seconds"
+    raise AnalysisError(
+        "a join of two streams with watermarks and without a range of their event times in the condition keeps "
+        "every row for ever: add a range, or remove both watermarks"
     )
