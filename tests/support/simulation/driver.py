@@ -17,7 +17,7 @@ from support.simulation.wall_clock import EpochTimeCheck
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.spark_logs.log_files import SparkLogFolder
+from tailrace.commit.spark_logs.log_files import BACKUP, SparkLogFolder
 from tailrace.env.randomness import new_run_id
 from tailrace.errors import FencedError, ReplayError, RewindNeeded
 from tailrace.spark.commit.commits import CommitRequest, Commits
@@ -131,7 +131,13 @@ class SharedLogs:
     def move_to_backup(self, path: str) -> None:
         if self._driver is not self._world.drivers[-1]:
             raise FencedError("it has been replaced")
-        self._logs.move_to_backup(path)
+        # No operations of the simulation: none of them can be the last one before a driver sleeps.
+        disk, root = self._world.disk, self._driver.root
+        folder, _, name = path.rpartition("/")
+        data = disk.data(f"{root}/{folder}", name)
+        if data is not None:
+            disk.put_durably(f"{root}/{BACKUP}/{folder}", name, data)
+            disk.put_durably(f"{root}/{folder}", name, None)
 
 
 class _Run:
