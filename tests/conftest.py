@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 pytest.register_assert_rewrite("support")  # shared by the folders of tests; pyproject.toml puts it on the path
 
 from support.class_archive import use_archive  # noqa: E402
-from support.draw import DRAW  # noqa: E402
+from support.draw import DRAW, drawn  # noqa: E402
 from support.processes import MARK  # noqa: E402
 from support.servers.hdfs_cluster import HdfsCluster  # noqa: E402
 from support.session import session_builder, use_defaults  # noqa: E402
@@ -49,12 +49,29 @@ KINDS = ("unit", "behaviour", "simulation", "spark", "crash", "cluster", "lab", 
 """Markers by folder: ``pytest -m "unit or spark"`` runs the tests below ``tests/unit`` and ``tests/spark``."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     for item in items:
         folder = item.path.relative_to(tests).parts[0]
         assert folder in KINDS, f"{item.path} is in none of the folders {', '.join(KINDS)} of tests"
         item.add_marker(folder)
+    if not LONG:
+        leave_out(config, items)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test with the marker ``drawn(n)``, all cases but n: others with each run, and all in the long profile."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("drawn") and not item.get_closest_marker("long"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for place, several in cases.items():
+        (count,) = several[0].get_closest_marker("drawn").args  # type: ignore[union-attr]
+        assert count < len(several), f"{place} has {len(several)} cases: drawn({count}) says nothing"
+        left_out.update(set(several) - set(drawn(several, place, count)))
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_report_header() -> str:

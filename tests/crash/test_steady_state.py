@@ -10,7 +10,7 @@ import pytest
 from support.processes import TESTS, Sandbox
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
-EPOCHS, EVERY = (2000, 50) if LONG else (60, 5)
+EPOCHS, EVERY = (2000, 50) if LONG else (40, 4)
 ROWS, KEYS = 200, 50
 MB = 1 << 20
 GROWTH = {

@@ -90,6 +90,7 @@ def test_a_run_is_checked_and_leaves_a_record(short_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("engine", ["tailrace", "spark-rocksdb", "spark-memory"])
 @pytest.mark.parametrize("workload", ["bids-window", "keyed-sums"])
 def test_every_workload_is_right_on_every_engine(short_path: Path, workload: str, engine: str) -> None:

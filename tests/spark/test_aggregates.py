@@ -48,7 +48,7 @@ def verify(spark: SparkSession, case: Case, path: Path) -> None:
     assert [progress.late_rows for progress in output.progress] == [epoch.late for epoch in wanted]
 
 
-@settings(max_examples=120 if LONG else 6)
+@settings(max_examples=120 if LONG else 3)
 @given(case=cases())
 def test_random_queries(wrapping: SparkSession, tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     print(case)
@@ -66,6 +66,7 @@ WIDE = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", WIDE)
 def test_every_aggregate_on_every_type(wrapping: SparkSession, tmp_path: Path, kind: str) -> None:
     seed = random.randrange(2**32)
@@ -108,7 +109,7 @@ def _few_keys(rng: random.Random, keys: list[str], batch: pa.Table) -> pa.Table:
     return batch
 
 
-@settings(max_examples=40 if LONG else 3)
+@settings(max_examples=40 if LONG else 2)
 @given(case=cases(rule="spark"))
 def test_sparks_watermark_rule_equals_sparks_own_stream(
     wrapping: SparkSession, tmp_path_factory: pytest.TempPathFactory, case: Case
@@ -144,6 +145,7 @@ OVERFLOWS: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_an_overflowing_sum_is_an_error_under_ansi_rules(spark: SparkSession, tmp_path: Path, name: str) -> None:
     question, batches = _sum_of(name.split()[0], OVERFLOWS[name])
@@ -153,6 +155,7 @@ def test_an_overflowing_sum_is_an_error_under_ansi_rules(spark: SparkSession, tm
         ask_tailrace(spark, question, batches, tmp_path)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_without_ansi_integers_wrap_and_decimals_become_null(wrapping: SparkSession, tmp_path: Path, name: str) -> None:
     question, batches = _sum_of(name.split()[0], OVERFLOWS[name])
@@ -175,6 +178,7 @@ COLLIDING: dict[str, list[tuple[int | None, ...]]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", COLLIDING)
 def test_keys_with_the_same_hash_are_never_merged(spark: SparkSession, tmp_path: Path, name: str) -> None:
     windowed = "windows" in name

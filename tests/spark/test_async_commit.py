@@ -121,7 +121,7 @@ def run_with_a_server_lost_behind_epoch_2(query: Scripted, saved: Path | None = 
 
     ``saved``: where its delta must be before that.
     """
-    query.feed(batches(5))
+    query.feed(batches(4))
     killed: list[int] = []
 
     def kill_once() -> None:
@@ -134,7 +134,7 @@ def run_with_a_server_lost_behind_epoch_2(query: Scripted, saved: Path | None = 
     killer.start()
     seen = Seen(query)
     query.output.save = seen.save  # type: ignore[method-assign]
-    query.run(commit="async", **slow(query, 400), **options)
+    query.run(commit="async", **slow(query, 200), **options)
     killer.join()
     assert len(killed) == 1
     return seen

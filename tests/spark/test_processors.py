@@ -22,6 +22,7 @@ def of_tailrace(spark: SparkSession, path: Path, name: str) -> dict[int, p.Rows]
     return p.run("tailrace", spark, path, make, mode, parts)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_rows_of_processors_are_those_that_spark_gave(spark: SparkSession, tmp_path: Path, name: str) -> None:
     found = of_tailrace(spark, tmp_path, name)
@@ -29,6 +30,7 @@ def test_rows_of_processors_are_those_that_spark_gave(spark: SparkSession, tmp_p
     assert [list(map(repr, found[epoch])) for epoch in sorted(found)] == recorded
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", GROUP_STATES)
 def test_rows_of_group_states_are_sparks(spark: SparkSession, tmp_path: Path, name: str) -> None:
     wanted = of_spark(spark, tmp_path / "spark", name)

@@ -145,16 +145,17 @@ CASES = [
     (filters_and_arguments, "update"),
     (tumbling, "append"),
     (sliding_by_name, "update"),
-    pytest.param(local_times, "update", marks=pytest.mark.long),
+    (local_times, "update"),
     (of_all_rows, "update"),
     (sessions, "append"),
-    pytest.param(of_two_streams, "append", marks=pytest.mark.long),
-    pytest.param(different_by_name, "update", marks=pytest.mark.long),
+    (of_two_streams, "append"),
+    (different_by_name, "update"),
     (joined, "append"),
     (windows_of_windows, "append"),
 ]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("ask", "mode"), CASES, ids=lambda each: getattr(each, "__name__", each))
 def test_the_same_rows(spark: SparkSession, tmp_path: Path, ask: Callable[[DataFrame], DataFrame], mode: str) -> None:
     assert PlainQuery(spark, tmp_path, batches(rng()), ask, mode).check() > 5
