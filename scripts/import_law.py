@@ -108,6 +108,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "spark": (
         ("private",),
+        ("expressions",),
         ("tasks", "servers"),
         ("sources", "commit"),
         ("sinks", "hints", "processors"),
@@ -131,7 +132,7 @@ its ``kind`` module, and imports shared rooms only.
 
 FOREIGN: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark", "lab", "testing"),
-    "py4j": ("spark.private", "spark.plan_reader.catalyst"),
+    "py4j": ("spark.private", "spark.expressions.catalyst"),
     "pyarrow.flight": ("server",),
     "typer": ("cli",),
     "rich": ("cli", "lab"),
@@ -149,7 +150,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 }
 """Who may import what is not ours. Lab and testing stand outside the engine, as a user's program does."""
 
-PYSPARK_PRIVATE = ("spark.private", "spark.plan_reader.catalyst", "lab.spark_private")
+PYSPARK_PRIVATE = ("spark.private", "spark.expressions.catalyst", "lab.spark_private")
 """The only modules that may touch PySpark's underscored API: Spark may change it in any release."""
 
 _PYSPARK_NAMES = """

@@ -71,14 +71,14 @@ def breaches(tmp_path: Path, name: str, code: str) -> list[str]:
         (
             "spark/query/made",
             "def f(frame):\n    return frame._jdf",
-            "only spark/private.py and spark/plan_reader/catalyst.py and lab",
+            "only spark/private.py and spark/expressions/catalyst.py and lab",
         ),
         ("lab/made", "jvm = SparkContext._jvm", "._jvm is private to PySpark"),
         ("spark/query/made", "from pyspark.sql import _thing", "pyspark.sql._thing is private to PySpark"),
         (
             "spark/query/made",
             "from py4j.protocol import Py4JError",
-            "only spark/private.py, spark/plan_reader/catalyst.py may import py4j",
+            "only spark/private.py, spark/expressions/catalyst.py may import py4j",
         ),
         ("spark/tasks/made", "import tailrace.spark.query", "tailrace.spark.tasks.made may not import"),
         (

@@ -10,11 +10,11 @@ from tailrace.api.stream import Stream
 from tailrace.api.windows import AnyWindow, SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate import functions as ours
-from tailrace.spark.plan_reader.catalyst import Aggregated, Expression, Node
-from tailrace.spark.plan_reader.columns import Columns
-from tailrace.spark.plan_reader.functions import aggregate_of, eval_mode
+from tailrace.spark.expressions.catalyst import Aggregated, Expression, Node
+from tailrace.spark.expressions.columns import Columns
+from tailrace.spark.expressions.functions import aggregate_of, eval_mode
+from tailrace.spark.expressions.windows import TakenWindow, take_window
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark, event_time_of
-from tailrace.spark.plan_reader.windows import TakenWindow, take_window
 
 _WINDOW = "window"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.api.relations import Deduplication
-from tailrace.spark.plan_reader.catalyst import Expression, Node
+from tailrace.spark.expressions.catalyst import Expression, Node
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
 
 

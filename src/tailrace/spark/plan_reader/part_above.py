@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from tailrace.errors import AnalysisError
-from tailrace.spark.plan_reader.catalyst import Expression, Node, Step, Template
+from tailrace.spark.expressions.catalyst import Expression, Node, Step, Template
 
 _ROW_BY_ROW = frozenset(
     {

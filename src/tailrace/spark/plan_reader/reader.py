@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from tailrace.api.relations import Deduplication, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
-from tailrace.spark.plan_reader.catalyst import Node, Step, plan_of
-from tailrace.spark.plan_reader.columns import Columns, Texts
+from tailrace.spark.expressions.catalyst import Node, Step, plan_of
+from tailrace.spark.expressions.columns import Columns, Texts
 from tailrace.spark.plan_reader.part_above import PartAbove
 from tailrace.spark.plan_reader.reading import Made, Reading, call_of, stateless, stream_of
 from tailrace.spark.plan_reader.registry import READERS, is_stateful

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.api.relations import Relation
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
-from tailrace.spark.plan_reader.catalyst import Expression, Node
-from tailrace.spark.plan_reader.columns import Columns, Texts
+from tailrace.spark.expressions.catalyst import Expression, Node
+from tailrace.spark.expressions.columns import Columns, Texts
 from tailrace.spark.query.runtime import SparkRuntime
 from tailrace.spark.sources.schema import fields_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tailrace.spark.expressions.catalyst import Node
 from tailrace.spark.plan_reader.aggregation import read_aggregation, read_distinct
-from tailrace.spark.plan_reader.catalyst import Node
 from tailrace.spark.plan_reader.deduplication import read_deduplication, read_deduplication_within_watermark
 from tailrace.spark.plan_reader.reading import Reader
 from tailrace.spark.plan_reader.stream_join import read_stream_join

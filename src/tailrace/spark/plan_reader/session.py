@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.spark.plan_reader.catalyst import replace_write_stream
+from tailrace.spark.expressions.catalyst import replace_write_stream
 from tailrace.spark.plan_reader.writer import PlainWriter, writeStream
 
 _ENABLED = "spark.tailrace.enabled"

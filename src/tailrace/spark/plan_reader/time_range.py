@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tailrace.errors import AnalysisError
-from tailrace.spark.plan_reader.catalyst import Expression, Node
+from tailrace.spark.expressions.catalyst import Expression, Node
 
 _MIRRORED = {
     "LessThan": "GreaterThan",

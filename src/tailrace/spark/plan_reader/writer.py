@@ -21,7 +21,7 @@ from tailrace.api.writer import DataStreamWriter
 from tailrace.commit.plan_file import read_plan as read_plan_file
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError
-from tailrace.spark.plan_reader.catalyst import ExplainedQuery
+from tailrace.spark.expressions.catalyst import ExplainedQuery
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
 from tailrace.spark.query.runtime import SparkRuntime
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 
 from tailrace.errors import AnalysisError
-from tailrace.spark.plan_reader.catalyst import Expression
+from tailrace.spark.expressions.catalyst import Expression
 
 _NAME = re.compile(r"\b[acklr]\d+(_\d+)?\b")
 _TEXT_MAX = 200

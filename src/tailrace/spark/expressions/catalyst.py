@@ -1,8 +1,8 @@
 """Analysed logical plans: their nodes and expressions, and DataFrames made of parts of them.
 
-The only module of ``plan_reader/`` that touches Spark's classes in the JVM. None of this is promised by Spark, so any
-release may change it: each use is a small method inside ``private.changed``, which says what is gone, and
-``tests/spark/plan_reader/test_catalyst.py`` runs them on a live session.
+Only this module and ``private`` touch Spark's classes in the JVM. None of this is promised by Spark, so any release may
+change it: each use is a small method inside ``private.changed``, which says what is gone, and
+``tests/spark/expressions/test_catalyst.py`` runs them on a live session.
 
 Columns are told apart by the ids of expressions: names may come twice. An id means the same column in all of one plan,
 and lives as long as the session: another analysis of the same query has other ids.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tailrace.api.windows import SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.spark.plan_reader.catalyst import Expression, Node
+from tailrace.spark.expressions.catalyst import Expression, Node
 
 _PASSING = ("SubqueryAlias", "View")
 

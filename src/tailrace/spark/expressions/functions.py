@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from tailrace.api.aggregates import Aggregate
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate import functions as ours
-from tailrace.spark.plan_reader.catalyst import AggregateCall, Expression
-from tailrace.spark.plan_reader.columns import Columns
+from tailrace.spark.expressions.catalyst import AggregateCall, Expression
+from tailrace.spark.expressions.columns import Columns
 from tailrace.types import DataType
 
 
