@@ -19,7 +19,7 @@ from tailrace.api.checks.top_n import ranking
 from tailrace.api.columns import resolve
 from tailrace.api.processors import ProcessorCode, StatefulProcessing, TimeMode
 from tailrace.api.relations import Aggregation, OutputMode, StateTtl, WindowFunction
-from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow, Window
+from tailrace.api.windows import AnySession, AnyWindow, CountWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
 
@@ -120,7 +120,7 @@ class GroupedStream:
         if not wanted:
             raise AnalysisError("applyInWindow: columns is empty, and a table without columns has no rows: name one")
         read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
-        if isinstance(self.window, SessionWindow | CountWindow) and self.window.name in {
+        if isinstance(self.window, AnySession | CountWindow) and self.window.name in {
             field.name for field in (*self.keys, *read, *fields)
         }:
             raise AnalysisError(
@@ -153,7 +153,7 @@ class GroupedStream:
         """Refuse a function that would see a part of its window without anyone having said that it may."""
         if not isinstance(per_key, bool):
             raise AnalysisError(f"applyInWindow: perKey must be True or False, but is {per_key!r}")
-        if isinstance(self.window, SessionWindow | CountWindow):
+        if isinstance(self.window, AnySession | CountWindow):
             return  # each key's own, and given whole
         if self.keys and not per_key:
             names = ", ".join(repr(key.name) for key in self.keys)

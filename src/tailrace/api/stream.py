@@ -17,7 +17,15 @@ from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
 from tailrace.api.tables import LookupTable
-from tailrace.api.windows import AnyWindow, CountWindow, CustomWindow, SessionWindow, TimeWindow, Window
+from tailrace.api.windows import (
+    AnySession,
+    AnyWindow,
+    CountWindow,
+    CustomWindow,
+    DynamicSessionWindow,
+    TimeWindow,
+    Window,
+)
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
@@ -263,7 +271,7 @@ class Stream:
             return None
         if isinstance(window, CountWindow):
             return None  # a number, and a group column like any other
-        if isinstance(window, SessionWindow):
+        if isinstance(window, AnySession):
             raise AnalysisError(
                 f"groupBy: {name!r} are sessions, each with bounds of its own, so that hardly any two rows share one: "
                 f"group by windows over their ends, tailrace.window({name!r}, '1 hour')"
@@ -299,7 +307,8 @@ class Stream:
         return window
 
     def _resolve_time_window(self, window: TimeWindow) -> TimeWindow:
-        where = {Window: "window", SessionWindow: "session_window", CustomWindow: "custom_window"}[type(window)]
+        where = "session_window" if isinstance(window, AnySession) else "window"
+        where = "custom_window" if isinstance(window, CustomWindow) else where
         column = resolve(window.time_column, self.schema, where)
         check_time(column, where)
         if self.watermark is not None and column != self.watermark.column:
@@ -307,6 +316,14 @@ class Stream:
                 f"{where} is over {column.name!r} but the watermark is on {self.watermark.column.name!r}, so its "
                 f"windows would never close: use the same column for both"
             )
+        if isinstance(window, DynamicSessionWindow):
+            ends = resolve(window.ends, self.schema, where)
+            if ends.type != column.type:
+                raise AnalysisError(
+                    f"{where}: sessions end by {ends.name!r}, a {ends.type}, and event time {column.name!r} is a "
+                    f"{column.type}: cast one to the type of the other"
+                )
+            return replace(window, time_column=column.name, ends=ends.name)
         return replace(window, time_column=column.name)
 
 

@@ -56,6 +56,24 @@ class SessionWindow:
 
 
 @dataclass(frozen=True)
+class DynamicSessionWindow:
+    """Sessions of a key whose rows each have a gap of their own: a row's session lasts until its ``ends``, and rows of
+    a key whose times until their ends touch are of one session.
+
+    ``ends``: a column of the event time's type.
+    """
+
+    time_column: str
+    ends: str
+    name: str = "session_window"
+
+    def alias(self, name: str) -> DynamicSessionWindow:
+        """The same sessions with another name for their output column."""
+        _check_alias(name)
+        return replace(self, name=name)
+
+
+@dataclass(frozen=True)
 class CountWindow:
     """``size`` rows of a key, one such window every ``slide`` rows.
 
@@ -89,8 +107,9 @@ class CustomWindow:
         return replace(self, name=name)
 
 
-AnyWindow: TypeAlias = Window | SessionWindow | CountWindow | CustomWindow
-TimeWindow: TypeAlias = Window | SessionWindow | CustomWindow
+AnySession: TypeAlias = SessionWindow | DynamicSessionWindow
+TimeWindow: TypeAlias = Window | AnySession | CustomWindow
+AnyWindow: TypeAlias = TimeWindow | CountWindow
 
 
 def window(

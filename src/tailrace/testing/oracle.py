@@ -42,7 +42,7 @@ class ExpectedEpoch:
 def expected(spark: SparkSession, question: Question, batches: Sequence[pa.Table]) -> list[ExpectedEpoch]:
     """The output of every epoch, one epoch per batch. Batches share one schema."""
     copies = _Copies(batches)
-    late, closing = (_add_windows if question.session_gap is None else _add_sessions)(question, batches, copies)
+    late, closing = (_add_sessions if question.has_sessions else _add_windows)(question, batches, copies)
     answer = _aggregate(spark, question, copies.table())
     shown = answer[_SHOWN]
     answer = answer.drop_columns([_SHOWN])
@@ -78,7 +78,7 @@ _Judged = tuple[Sequence[int], Sequence[int | None]]  # late rows and closing wa
 
 
 def _add_windows(question: Question, batches: Sequence[pa.Table], copies: _Copies) -> _Judged:
-    judgement = judge(question, [_times(question, batch) for batch in batches])
+    judgement = judge(question, [_times(batch, question.time_column) for batch in batches])
     for one in judgement.contributions:
         end = None if one.start is None or question.windows is None else one.start + question.windows.size
         if question.output_mode != "append":
@@ -97,17 +97,19 @@ def _add_sessions(question: Question, batches: Sequence[pa.Table], copies: _Copi
     keys = [[tuple(row.values()) for row in batch.select(list(question.keys)).to_pylist()] for batch in batches]
     if not question.keys:
         keys = [[()] * batch.num_rows for batch in batches]
-    judgement = judge_sessions(question, keys, [_times(question, batch) for batch in batches])
+    times = [_times(batch, question.time_column) for batch in batches]
+    ends = None if question.session_ends is None else [_times(batch, question.session_ends) for batch in batches]
+    judgement = judge_sessions(question, keys, times, ends)
     for session in judgement.sessions:
         for epoch, row in session.rows:
             copies.add(epoch, row, session.start, session.end, session.shown)
     return judgement.late, judgement.closing
 
 
-def _times(question: Question, batch: pa.Table) -> list[int | None]:
-    if question.time_column is None:
+def _times(batch: pa.Table, name: str | None) -> list[int | None]:
+    if name is None:
         return [None] * batch.num_rows
-    column = batch[question.time_column]
+    column = batch[name]
     times: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
     return times
 

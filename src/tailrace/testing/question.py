@@ -62,11 +62,16 @@ class Question:
     output_mode: str = "append"
     rule: str = "tailrace"
     session_gap: int | None = None  # sessions, in place of windows
+    session_ends: str | None = None  # sessions whose rows have a gap of their own: a column with when each one's ends
+
+    @property
+    def has_sessions(self) -> bool:
+        return self.session_gap is not None or self.session_ends is not None
 
     @property
     def window_column(self) -> str | None:
         """The output's column of windows, a struct of ``start`` and ``end``."""
-        if self.session_gap is not None:
+        if self.has_sessions:
             return "session_window"
         return None if self.windows is None else "window"
 
@@ -75,9 +80,9 @@ class Question:
             raise ValueError(f"output mode {self.output_mode!r} is none of append, update and complete")
         if self.rule not in ("tailrace", "spark"):
             raise ValueError(f"watermark rule {self.rule!r} is neither tailrace nor spark")
-        if self.windows is not None and self.session_gap is not None:
-            raise ValueError("a question has windows or sessions, not both")
-        windowed = self.windows is not None or self.session_gap is not None
+        if sum(each is not None for each in (self.windows, self.session_gap, self.session_ends)) > 1:
+            raise ValueError("a question has windows or sessions, of one gap or of rows' own, and not both")
+        windowed = self.windows is not None or self.has_sessions
         if windowed and self.time_column is None:
             raise ValueError("windows need a time column")
         if self.output_mode == "append" and (not windowed or self.delay is None):

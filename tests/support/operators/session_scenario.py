@@ -22,7 +22,8 @@ from tailrace.types import BIGINT, TIMESTAMP, DataType
 STRING = DataType("string")
 GAP = 10
 DELAY = 12
-TYPES = {"v": BIGINT, "s": STRING, "ts": TIMESTAMP, "k": STRING}
+TYPES = {"v": BIGINT, "s": STRING, "ts": TIMESTAMP, "k": STRING, "e": TIMESTAMP}
+OWN_GAPS = (3, 10, 1, 25, 60)
 Row = tuple[str | None, int, int | None, str | None]
 Emitted = dict[tuple[Any, ...], tuple[Any, ...]]
 Compaction = Callable[[list[pa.RecordBatch]], pa.RecordBatch]
@@ -54,17 +55,27 @@ def streams(draw: st.DrawFn, epochs_max: int = 8) -> list[list[Row]]:
     return epochs
 
 
+def end_of(row: Row) -> int | None:
+    """Where rows have gaps of their own: some none at all, some one that lasts no time."""
+    _, time, value, _ = row
+    return None if value is None else time + (0 if value < -8 else OWN_GAPS[value % len(OWN_GAPS)])
+
+
 def batch_of(rows: list[Row]) -> pa.RecordBatch:
-    types = (("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v", pa.int64()), ("s", pa.string()))
+    time = pa.timestamp("us", tz="UTC")
+    types = (("k", pa.string()), ("ts", time), ("v", pa.int64()), ("s", pa.string()), ("e", time))
+    every = [(*row, end_of(row)) for row in rows]
     return pa.RecordBatch.from_pydict(
-        {name: pa.array([each[i] for each in rows], type_) for i, (name, type_) in enumerate(types)}
+        {name: pa.array([each[i] for each in every], type_) for i, (name, type_) in enumerate(types)}
     )
 
 
-def judged(epochs: list[list[Row]], mode: str) -> SessionJudgement:
+def judged(epochs: list[list[Row]], mode: str, *, own_gaps: bool = False) -> SessionJudgement:
     rows = Aggregate("count", None, "n")
-    question = Question(("k",), (rows,), None, "ts", DELAY, output_mode=mode, session_gap=GAP)
-    return judge_sessions(question, [[r[:1] for r in e] for e in epochs], [[r[1] for r in e] for e in epochs])
+    gap = {"session_ends": "e"} if own_gaps else {"session_gap": GAP}
+    question = Question(("k",), (rows,), None, "ts", DELAY, output_mode=mode, **gap)
+    ends = [[end_of(r) for r in e] for e in epochs] if own_gaps else None
+    return judge_sessions(question, [[r[:1] for r in e] for e in epochs], [[r[1] for r in e] for e in epochs], ends)
 
 
 def wanted(
@@ -91,12 +102,14 @@ def emitted(batches: list[pa.RecordBatch], names: Sequence[str]) -> Emitted:
     return out
 
 
-def final_sessions(epochs: list[list[Row]], answer: Callable[[list[Row]], tuple[Any, ...]]) -> Emitted:
+def final_sessions(
+    epochs: list[list[Row]], answer: Callable[[list[Row]], tuple[Any, ...]], *, own_gaps: bool = False
+) -> Emitted:
     """All sessions that there are in the end, those that are still open too."""
     latest = max((row[1] for rows in epochs for row in rows), default=0)
     closing: list[Row] = [("last", latest + 10 * GAP + DELAY, None, None)]
     epochs = [*epochs, closing]
-    closed = wanted(epochs, judged(epochs, "append"), answer)
+    closed = wanted(epochs, judged(epochs, "append", own_gaps=own_gaps), answer)
     return {key: values for each in closed for key, values in each.items()}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.relations import Aggregation, OutputMode
-from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow
+from tailrace.api.windows import AnySession, CountWindow, CustomWindow, DynamicSessionWindow
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import STAMP, Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
@@ -39,7 +39,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
     rows = _kept_rows(stream) if sends_rows else ()
     _check_width(stream, accumulators, rows)
     watermarked = closes_by_watermark(window, stream.watermark, stream.state_ttl)
-    if output_mode is OutputMode.COMPLETE and not isinstance(window, SessionWindow):
+    if output_mode is OutputMode.COMPLETE and not isinstance(window, AnySession):
         # As in Spark, where only sessions that ended by the watermark take no rows any more.
         watermarked = stream.state_ttl is not None and watermarked
     return AggregateSpec(
@@ -97,6 +97,8 @@ def _kept_rows(stream: Aggregation) -> tuple[Field, ...]:
         names |= {field.name for field in stream.function.columns}
     if stream.time_column is not None:
         names.add(stream.time_column.name)
+    if isinstance(stream.window, DynamicSessionWindow):
+        names.add(stream.window.ends)
     return tuple(field for field in stream.schema if field.name in names)
 
 

@@ -20,6 +20,7 @@ from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.windows.any_window import AnyWindowSpec, pane_windows_of, window_kind_of
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.operators.windows.custom_window import CustomWindowSpec
+from tailrace.operators.windows.dynamic_session import DynamicSessionSpec
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.operators.windows.window_kind import WindowKind
@@ -95,6 +96,11 @@ class AggregateSpec(SpecBase):
     @property
     def custom_window(self) -> CustomWindowSpec | None:
         return self.window if isinstance(self.window, CustomWindowSpec) else None
+
+    @property
+    def dynamic_session(self) -> DynamicSessionSpec | None:
+        """Sessions whose rows each have a gap of their own."""
+        return self.window if isinstance(self.window, DynamicSessionSpec) else None
 
     @property
     def own_windows(self) -> bool:
@@ -221,7 +227,9 @@ class AggregateSpec(SpecBase):
         """Rows that bring their windows have them from an operator: the source does not know them."""
         if not self.keys or self.takes_window_start or self.custom_window is not None:
             return None
-        panes = self.window.panes if isinstance(self.window, TimeWindowSpec | SessionWindowSpec) else None
+        panes = (
+            self.window.panes if isinstance(self.window, TimeWindowSpec | SessionWindowSpec) else None
+        )  # else in pane 0
         return HintTarget(panes) if self.pattern is Pattern.RMW else None
 
     def why_not_recordable(self) -> str | None:
@@ -232,7 +240,7 @@ class AggregateSpec(SpecBase):
         return None if possible else super().why_not_recordable()
 
     def with_changelog(self) -> AggregateSpec:
-        if not isinstance(self.window, SessionWindowSpec) or not self.emit_changed or self.function is not None:
+        if self.window_kind is not WindowKind.SESSION or not self.emit_changed or self.function is not None:
             return super().with_changelog()
         if CHANGE_TYPE in (field.name for field in self.emits):
             raise AnalysisError(

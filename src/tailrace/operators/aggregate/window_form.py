@@ -31,7 +31,7 @@ class WindowStores:
     refused: Mapping[Pattern, str] = field(default_factory=dict)
 
 
-def _no_accumulators(time: Field | None, expires: bool) -> list[Accumulator]:
+def _no_accumulators(window: Any, time: Field | None, expires: bool) -> list[Accumulator]:
     return []
 
 
@@ -45,6 +45,6 @@ class WindowForm:
     spec: type[Any]
     plan: Callable[[Any, bool], AnyWindowSpec]  # from the API's window, and whether keys expire
     stores: Callable[[Any], WindowStores]  # of a window's spec
-    # Accumulators that come before all others, by the event time and whether keys expire.
-    accumulators: Callable[[Field | None, bool], list[Accumulator]] = _no_accumulators
+    # Accumulators that come before all others, by the API's window, the event time, and whether keys expire.
+    accumulators: Callable[[Any, Field | None, bool], list[Accumulator]] = _no_accumulators
     lines: Callable[[AggregateSpec], list[str]] = _no_lines  # for ``explain``, beside what the window says itself

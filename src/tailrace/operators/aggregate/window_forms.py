@@ -12,7 +12,7 @@ from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
 from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.planning.windows import plan_time_window
-from tailrace.operators.session.planning import SESSION
+from tailrace.operators.session.planning import DYNAMIC_SESSION, SESSION
 from tailrace.operators.windows.any_window import AnyWindowSpec
 from tailrace.operators.windows.custom_window import CustomWindowSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
@@ -92,6 +92,7 @@ FORMS: tuple[WindowForm, ...] = (
     ),
     WindowForm(window=CustomWindow, spec=CustomWindowSpec, plan=_plan_custom, stores=lambda spec: _CUSTOM),
     SESSION,
+    DYNAMIC_SESSION,
     COUNT,
 )
 _BY_API = {form.window: form for form in FORMS}
@@ -105,7 +106,7 @@ def plan_window(window: AnyWindow | None, *, expires: bool) -> AnyWindowSpec | N
 
 def first_accumulators(window: AnyWindow | None, time: Field | None, *, expires: bool) -> list[Accumulator]:
     """What windows of this kind keep before all else."""
-    return [] if window is None else _BY_API[type(window)].accumulators(time, expires)
+    return [] if window is None else _BY_API[type(window)].accumulators(window, time, expires)
 
 
 def form_of(window: AnyWindowSpec) -> WindowForm:

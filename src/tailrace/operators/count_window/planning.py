@@ -19,7 +19,7 @@ def _plan(window: CountWindow, expires: bool) -> CountWindowSpec:
     return CountWindowSpec(window.size, slide, in_time=expires and window.event_time is not None)
 
 
-def _accumulators(time: Field | None, expires: bool) -> list[Accumulator]:
+def _accumulators(window: CountWindow, time: Field | None, expires: bool) -> list[Accumulator]:
     """Rows come first: they say how full a window is. The last update is the key's, not of a window's rows."""
     return [ROWS, STAMP] if expires else [ROWS]
 

@@ -75,6 +75,27 @@ def times_of(batch: pa.RecordBatch, name: str, counts: IngestCounts) -> tuple[np
     return times, known
 
 
+def until_ends(
+    batch: pa.RecordBatch, name: str, ends_name: str, late_before: int, counts: IngestCounts
+) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
+    """For sessions whose rows say themselves until when they last: rows whose own session has ended are late.
+
+    The batch without these and without rows that are of no session; their times, and their panes: these times.
+    """
+    times, known = times_of(batch, name, counts)
+    array = batch.column(ends_name)
+    valid = columns.valid_mask(array)
+    ends = columns.fixed_words(array, TIMESTAMP, None)
+    lasting = known & (ends > times) if valid is None else known & valid & (ends > times)
+    late = lasting & (ends <= late_before)
+    counts.leave_out(batch, late, ~lasting)
+    keep = lasting & ~late
+    if not keep.all():
+        chosen = np.flatnonzero(keep)
+        batch, times = batch.take(pa.array(chosen)), times[chosen]
+    return batch, times, times
+
+
 def in_time(
     batch: pa.RecordBatch,
     name: str,

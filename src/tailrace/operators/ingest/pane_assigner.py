@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.ingest.event_time import IngestCounts, in_time, living, times_of
+from tailrace.operators.ingest.event_time import IngestCounts, in_time, living, times_of, until_ends
 from tailrace.operators.user_code.windows import Assigner
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
@@ -62,6 +62,8 @@ class Placer:
             return self._counted(batch, name)
         if spec.late_by_ttl:
             return Placed(*living(batch, name, self._late_before, self._counts))
+        if spec.dynamic_session is not None:
+            return Placed(*until_ends(batch, name, spec.dynamic_session.ends, self._late_before, self._counts))
         # Windows by count that no watermark makes late, and none at all, have no panes.
         window = spec.window if isinstance(spec.window, TimeWindowSpec | SessionWindowSpec) else None
         return Placed(*in_time(batch, name, window, self._late_before, self._counts))

@@ -21,10 +21,11 @@ from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.operators.ingest.pane_assigner import Placer
+from tailrace.operators.rows.intervals import numbers_of_keys, sessions_of
 from tailrace.operators.rows.keyed import sample
 from tailrace.state.hash_table.batch_merge import put_states
 from tailrace.state.hash_table.table import Table, key_numbers
-from tailrace.state.layout import AccumulatorWords, Merge
+from tailrace.state.layout import PANE, AccumulatorWords, Merge
 from tailrace.state.rows import columns
 from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.rows import Rows, concat_rows
@@ -84,7 +85,18 @@ class PartialIngest:
             self._put(builder, accumulator, where, array, placed.times)
         rows = builder.finish()
         put_hashes(rows, self._hash_program)
+        if spec.dynamic_session is not None and (self._combine or not counts.sampled_rows):
+            self._put_in_sessions(rows)
         return self._with_states(rows, batch) if self._states and len(rows) else rows
+
+    def _put_in_sessions(self, rows: Rows) -> None:
+        """Rows of one session get one pane, that of the first of them: such rows may be combined."""
+        low, high = (place.word for place in self._layout.accumulators[:2])
+        keys, _ = numbers_of_keys(rows, self._layout)
+        words = rows.words
+        starts, ends = np.ascontiguousarray(words[:, low]), np.ascontiguousarray(words[:, high])
+        sessions = sessions_of(keys, starts, ends)
+        words[:, PANE] = sessions.starts[sessions.numbers]
 
     def _with_states(self, rows: Rows, batch: pa.RecordBatch) -> Rows:
         """The state of all rows of a key and pane goes into the first of them; not combined, each row has its own."""

@@ -27,6 +27,7 @@ from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.output import EpochOutput, output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.changelog import change_types, with_change_types
+from tailrace.operators.session.dynamic_sessions import DynamicSessions
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
 from tailrace.operators.store_operator import HintedRecords
 from tailrace.operators.windows.session_window import SessionWindowSpec
@@ -35,14 +36,14 @@ from tailrace.state.layout import PANE
 from tailrace.state.rows.rows import Rows, concat_rows
 
 
-class SessionAggregate(HintedRecords, OpenSessions):
-    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
-        assert isinstance(spec.window, SessionWindowSpec)
+class _Aggregate(HintedRecords, OpenSessions):
+    spec: AggregateSpec
+
+    def _take(self, spec: AggregateSpec, resources: Resources) -> None:
         self.spec = spec
         self._layout = spec.layout()
         self._plain = replace(spec, changelog=False)
         self._resources = resources
-        super().__init__(self._layout, spec.window.gap, shards, spec.shards, resources, changelog=spec.changelog)
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -117,3 +118,24 @@ class SessionAggregate(HintedRecords, OpenSessions):
         merged.begin(len(partials))
         merged.merge(partials.words, partials.heap, 0, len(partials))
         return merged.copy(merged.changed_rows())
+
+
+class SessionAggregate(_Aggregate):
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
+        assert isinstance(spec.window, SessionWindowSpec)
+        self._take(spec, resources)
+        super().__init__(self._layout, spec.window.gap, shards, spec.shards, resources, changelog=spec.changelog)
+
+
+class DynamicSessionAggregate(_Aggregate, DynamicSessions):
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
+        assert spec.dynamic_session is not None
+        self._take(spec, resources)
+        DynamicSessions.__init__(self, self._layout, shards, spec.shards, resources, changelog=spec.changelog)
+
+    def hint_frame(self, frame: Frame, epoch: int) -> None:
+        """Of each key its first part: most have one."""
+        rows, bounds = frame.parts()
+        words = rows.words.copy()
+        words[:, PANE] = 0
+        self._store.hint(Rows(words, rows.heap), bounds, epoch)

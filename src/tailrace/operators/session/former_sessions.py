@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tailrace.operators.rows.intervals import sessions_of
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE, VALID
 from tailrace.state.read_modify_write import probes
@@ -24,8 +25,16 @@ from tailrace.state.rows.rows import Rows, concat_rows
 
 
 @dataclass(frozen=True)
+class Found:
+    """The records of sessions of now: so many each, newest first."""
+
+    records: Rows
+    sizes: np.ndarray
+
+
+@dataclass(frozen=True)
 class FormerSessions:
-    """Session ``s`` is ``records[offsets[s]:offsets[s + 1]]``, newest pane first."""
+    """Session ``s`` is ``records[offsets[s]:offsets[s + 1]]``, newest first."""
 
     records: Rows
     places: np.ndarray  # of each record among those of the sessions of now
@@ -73,21 +82,36 @@ def records_before(store: ReadModifyWriteStore, frames: Sequence[tuple[Rows, np.
     return table
 
 
-def former_sessions(now: Rows, sizes: np.ndarray, before: Table, gap: int, low: int, high: int) -> FormerSessions:
-    """What the sessions of now were, whose records are these: so many each, newest pane first.
-
-    ``low`` and ``high``: words of the first and last time.
-    """
-    at = before.locate(now)
-    touched = np.flatnonzero(at >= 0)
-    known, untouched = touched[~before.tombstones(at[touched])], np.flatnonzero(at < 0)
-    places = np.concatenate([untouched, known])
-    rows = concat_rows([Rows(now.words[untouched], now.heap), before.copy(at[known])], before.layout)
-    order = np.argsort(places)
-    records, places = Rows(rows.words[order], rows.heap), places[order]
-    numbers = np.repeat(np.arange(len(sizes)), sizes)[places]
+def former_of_panes(now: Found, before: Table, gap: int, low: int, high: int) -> FormerSessions:
+    """Of sessions whose records lie in panes. ``low`` and ``high``: words of the first and last time."""
+    records, places, numbers = _as_they_were(now, before)
     panes, firsts, lasts = records.words[:, PANE], records.words[:, low], records.words[:, high]
     goes_on = (numbers[1:] == numbers[:-1]) & (panes[:-1] - panes[1:] == gap) & (firsts[:-1] - lasts[1:] <= gap)
     begins = np.flatnonzero(np.append(True, ~goes_on)[: len(records)])
     offsets = np.append(begins, len(records))
     return FormerSessions(records, places, offsets, firsts[offsets[1:] - 1], lasts[begins] + gap, numbers[begins])
+
+
+def former_of_intervals(now: Found, before: Table, low: int, high: int) -> FormerSessions:
+    """Of sessions whose records are intervals. ``low`` and ``high``: words of their bounds."""
+    records, places, numbers = _as_they_were(now, before)
+    starts, ends = (np.ascontiguousarray(records.words[:, word]) for word in (low, high))
+    found = sessions_of(numbers, starts, ends)
+    order = found.newest_first
+    records = Rows(records.words[order], records.heap)
+    within = numbers[order][found.offsets[:-1]]
+    return FormerSessions(records, places[order], found.offsets, found.starts, found.ends, within)
+
+
+def _as_they_were(now: Found, before: Table) -> tuple[Rows, np.ndarray, np.ndarray]:
+    """The records of now that there were before, as they were; their places, and the numbers of their sessions."""
+    at = before.locate(now.records)
+    touched = np.flatnonzero(at >= 0)
+    known, untouched = touched[~before.tombstones(at[touched])], np.flatnonzero(at < 0)
+    places = np.concatenate([untouched, known])
+    same = Rows(now.records.words[untouched], now.records.heap)
+    rows = concat_rows([same, before.copy(at[known])], before.layout)
+    order = np.argsort(places)
+    places = places[order]
+    numbers = np.repeat(np.arange(len(now.sizes)), now.sizes)[places]
+    return Rows(rows.words[order], rows.heap), places, numbers

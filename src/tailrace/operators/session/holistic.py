@@ -28,11 +28,12 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.changelog import change_types, with_change_types
+from tailrace.operators.session.dynamic_sessions import DynamicSessions
 from tailrace.operators.session.former_sessions import FormerSessions
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.append import list_sections
-from tailrace.state.layout import Merge, RecordLayout, record_layout
+from tailrace.state.layout import PANE, Merge, RecordLayout, record_layout
 from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.rows.gather import spread
 from tailrace.state.rows.rows import Rows, concat_rows
@@ -46,25 +47,39 @@ class SessionRows(ListOperator):
     def __init__(
         self, spec: AggregateSpec, shards: Iterable[int], resources: Resources, results: Results | None = None
     ) -> None:
-        assert isinstance(spec.window, SessionWindowSpec) and spec.time_column is not None
+        assert spec.time_column is not None
         self._index_layout = _index_layout(spec)
         index, lists = resources.share(INDEX_SHARE)
         shards = tuple(shards)
-        self._open = OpenSessions(
-            self._index_layout, spec.window.gap, shards, spec.shards, index, changelog=spec.changelog
-        )
+        self._open = self._open_sessions(spec, shards, index)
         if spec.changelog:
             results = GroupResults(replace(spec, changelog=False))
         super().__init__(spec, shards, lists, self._open, results=results)
-        times = [row.name for row in spec.rows].index(spec.time_column.name)
-        self._time_word = self._layout.accumulators[times].word
+        names = [row.name for row in spec.rows]
+        dynamic = spec.dynamic_session
+        bounds = (spec.time_column.name, spec.time_column.name if dynamic is None else dynamic.ends)
+        self._bound_words = [self._layout.accumulators[names.index(name)].word for name in bounds]
+
+    def _open_sessions(self, spec: AggregateSpec, shards: tuple[int, ...], given: Resources) -> OpenSessions:
+        layout = self._index_layout
+        self._list_word = PANE
+        if isinstance(spec.window, SessionWindowSpec):
+            return OpenSessions(layout, spec.window.gap, shards, spec.shards, given, changelog=spec.changelog)
+        self._list_word = layout.accumulators[3].word
+        return DynamicSessions(layout, shards, spec.shards, given, changelog=spec.changelog, list_word=self._list_word)
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Keep the rows of the committed attempts."""
-        self._store.append(epoch, [frame.parts() for frame in frames])
-        self._open.merge(epoch, [(self._records(Rows(frame.rows, frame.heap)), frame.bounds) for frame in frames])
+        given = [frame.parts() for frame in frames]
+        merged = self._open.merge(epoch, [(self._records(rows), bounds) for rows, bounds in given])
+        if self._list_word != PANE:
+            given = [
+                (self._of_lists(rows, own.words), bounds)
+                for (rows, bounds), (own, _) in zip(given, merged, strict=True)
+            ]
+        self._store.append(epoch, given)
         self._appended = sum(frame.n for frame in frames)
         if not self.spec.emit_changed and self.spec.closes:  # else they are not read when they end
             self._read_ahead()
@@ -107,16 +122,24 @@ class SessionRows(ListOperator):
 
     def _records(self, rows: Rows) -> Rows:
         """For each row, what it adds to the record of its list. Keys lie in the same words in both layouts."""
-        low, high, count = self._index_layout.accumulators
+        low, high, count, *_ = self._index_layout.accumulators
         words = index_records(rows, self._index_layout)
-        words[:, low.word] = words[:, high.word] = rows.words[:, self._time_word]
+        words[:, low.word], words[:, high.word] = (rows.words[:, word] for word in self._bound_words)
         words[:, count.word] = 1
+        return Rows(words, rows.heap)
+
+    def _of_lists(self, rows: Rows, records: np.ndarray) -> Rows:
+        """Rows in the lists that their records name."""
+        words = rows.words.copy(order="C")
+        words[:, PANE] = records[:, self._list_word]
         return Rows(words, rows.heap)
 
     def _targets(self, found: Sequence[Sessions]) -> Rows:
         """The lists of these records."""
         records = concat_rows([sessions.table.copy(sessions.rows) for sessions in found], self._index_layout)
-        return lists_of(records, self._index_layout, self._layout)
+        lists = lists_of(records, self._index_layout, self._layout)
+        lists.words[:, PANE] = records.words[:, self._list_word]
+        return lists
 
     # Output ----------------------------------------------------------------------------------------------------------
 
@@ -183,4 +206,5 @@ class SessionRows(ListOperator):
 def _index_layout(spec: AggregateSpec) -> RecordLayout:
     assert spec.time_column is not None
     time = spec.time_column.type
-    return record_layout(spec.keys, [(Merge.MIN, time), (Merge.MAX, time), (Merge.ADD, BIGINT)], ansi=False)
+    lists = [] if spec.dynamic_session is None else [(Merge.MIN, time)]
+    return record_layout(spec.keys, [(Merge.MIN, time), (Merge.MAX, time), (Merge.ADD, BIGINT), *lists], ansi=False)

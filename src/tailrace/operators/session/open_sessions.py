@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.resources import Resources
-from tailrace.operators.session.former_sessions import FormerSessions, former_sessions, records_before
+from tailrace.operators.session.former_sessions import FormerSessions, Found, former_of_panes, records_before
 from tailrace.operators.session.whole_sessions import WholeSessions, hash_pieces
 from tailrace.operators.store_operator import OverStore
 from tailrace.operators.timers.deadlines import HASH as ENTRY_HASH
@@ -55,9 +55,9 @@ _LOOKS_MAX = 4
 
 @dataclass(frozen=True)
 class Sessions:
-    """Sessions of one shard: session ``s`` is records ``rows[offsets[s]:offsets[s + 1]]``, newest pane first.
+    """Sessions of one shard: session ``s`` is records ``rows[offsets[s]:offsets[s + 1]]``, newest first.
 
-    ``table`` is the store's own, or that of ``whole``, which holds copies.
+    ``table`` is the store's own, or that of ``copies``.
     """
 
     shard: int
@@ -66,7 +66,7 @@ class Sessions:
     offsets: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
-    whole: WholeSessions | None = None
+    copies: RecordCopies | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -74,6 +74,12 @@ class Sessions:
     @property
     def sizes(self) -> np.ndarray:
         return np.diff(self.offsets)
+
+    def where(self, chosen: np.ndarray) -> Sessions:
+        """Those that are marked."""
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])])
+        rows = self.rows[np.repeat(chosen, self.sizes)]
+        return replace(self, rows=rows, offsets=offsets, starts=self.starts[chosen], ends=self.ends[chosen])
 
     def in_order(self) -> Sessions:
         """By hash and start, whatever order their records lie in."""
@@ -126,7 +132,8 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
     def nbytes(self) -> int:
         return super().nbytes + (0 if self._before is None else self._before.nbytes)
 
-    def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+    def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[tuple[Rows, np.ndarray]]:
+        """Gives the rows as they were merged."""
         if len(self._epochs) >= _UNDO_EPOCHS and epoch > self._epochs[-1]:
             self.forget(self._epochs[-_UNDO_EPOCHS])
         if self._changelog:
@@ -136,6 +143,7 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         if self._store.made:
             made = np.concatenate(list(self._store.made.values()))
             self._deadlines.put(made[:, 0] + self._gap, made[:, 1])
+        return frames
 
     def changed(self) -> Iterator[list[Sessions]]:
         """The sessions that the newest epoch changed, whole, some at a time."""
@@ -148,7 +156,7 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
             for shard, table, rows in changed
             for piece in hash_pieces(table.word(rows, HASH), _PIECE_ROWS)
         )
-        yield from _grouped(self._around(shard, rows) for shard, rows in parts)
+        yield from grouped(self._around(shard, rows) for shard, rows in parts)
 
     def _around(self, shard: int, rows: np.ndarray) -> Sessions:
         whole = self._whole(shard)
@@ -158,21 +166,23 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         """All sessions, some at a time. Nothing changes."""
         if self._store.in_memory:
             tables = self._store.tables()
-            yield from _grouped(self._sessions(shard, table, table.all_rows()) for shard, table in tables)
+            yield from grouped(self._sessions(shard, table, table.all_rows()) for shard, table in tables)
             return
-        yield from _grouped(self._copied(records) for records in scan_keys(self._store, every_pane))
+        yield from grouped(self._copied(records) for records in scan_keys(self._store, every_pane))
 
     def _copied(self, records: Rows) -> Sessions:
         """The sessions of keys of one shard, of which these are all records."""
-        table = _table_of(records, self._store.layout)
+        table = table_of(records, self._store.layout)
         return self._sessions(int(records.words[0, HASH] % self._shard_count), table, table.all_rows())
 
     def former(self, found: Sequence[Sessions]) -> FormerSessions:
         """What sessions that the newest epoch changed were before it."""
         assert self._before is not None, "no changelog is kept"
-        now = concat_rows([sessions.table.copy(sessions.rows) for sessions in found], self._store.layout)
-        sizes = np.concatenate([sessions.sizes for sessions in found])
-        return former_sessions(now, sizes, self._before, self._gap, self._low, self._high)
+        return former_of_panes(self._all(found), self._before, self._gap, self._low, self._high)
+
+    def _all(self, found: Sequence[Sessions]) -> Found:
+        records = concat_rows([sessions.table.copy(sessions.rows) for sessions in found], self._store.layout)
+        return Found(records, np.concatenate([sessions.sizes for sessions in found]))
 
     def ended(self, watermark: int) -> Iterator[list[Sessions]]:
         """The sessions that end at or before ``watermark``, some at a time. Each is to be removed before the next."""
@@ -215,7 +225,7 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
             found = []
             for shard, table, at in looked_at:
                 due = self._due(table, np.unique(table.with_hashes(hashes[at], panes[at])), until, taken=taken)
-                found.append(self._sessions(shard, table, due, ended=True))
+                found.append(self._of(shard, table, table.sessions(due, *self._how, ended=True)))
             yield [sessions for sessions in found if len(sessions)]
             return
 
@@ -224,7 +234,7 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
             due = self._due(whole.table, whole.copies.add_with_hashes(hashes, panes), until, taken=taken)
             return self._of_whole(shard, whole, whole.ended(due))
 
-        yield from _grouped(
+        yield from grouped(
             ended_anywhere(shard, hashes[at][piece], panes[at][piece])
             for shard, _, at in looked_at
             for piece in hash_pieces(hashes[at], _PIECE_ROWS)
@@ -241,10 +251,10 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
 
     def remove(self, ended: Iterable[Sessions]) -> None:
         for sessions in ended:
-            if sessions.whole is None:
+            if sessions.copies is None:
                 self._store.remove(sessions.shard, sessions.rows)
             else:
-                sessions.whole.copies.remove(sessions.rows)
+                sessions.copies.remove(sessions.rows)
 
     def undo(self, epoch: int) -> None:
         super().undo(epoch)
@@ -270,39 +280,49 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
 
     def restore_rows(self, shard: int, rows: Rows) -> None:
         """Build a shard from partials."""
-        table = _table_of(rows, self._store.layout)
-        section = to_section(table.copy(table.changed_rows()), self._store.layout)
-        self.restore(shard, [section], self._store.horizon)
+        table = table_of(rows, self._store.layout)
+        self._restore_records(shard, table.copy(table.changed_rows()))
+
+    def _restore_records(self, shard: int, records: Rows) -> None:
+        self.restore(shard, [to_section(records, self._store.layout)], self._store.horizon)
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
     def _whole(self, shard: int) -> WholeSessions:
-        return WholeSessions(RecordCopies(self._store, shard), self._gap, self._low, self._high)
+        return WholeSessions(RecordCopies(self._store, shard), *self._how)
 
-    def _sessions(self, shard: int, table: Table, rows: np.ndarray, *, ended: bool = False) -> Sessions:
-        found = table.sessions(rows, self._gap, self._low, self._high, ended=ended)
-        return self._of(shard, table, found, None)
+    @property
+    def _how(self) -> tuple[int, int, int]:
+        return self._gap, self._low, self._high
+
+    def _sessions(self, shard: int, table: Table, rows: np.ndarray) -> Sessions:
+        """The sessions that these records are of."""
+        return self._of(shard, table, table.sessions(rows, *self._how, ended=False))
 
     def _of_whole(self, shard: int, whole: WholeSessions, found: tuple[np.ndarray, np.ndarray]) -> Sessions:
-        return self._of(shard, whole.table, found, whole)
+        return self._of(shard, whole.table, found, whole.copies)
 
     def _of(
-        self, shard: int, table: Table, found: tuple[np.ndarray, np.ndarray], whole: WholeSessions | None
+        self,
+        shard: int,
+        table: Table,
+        found: tuple[np.ndarray, np.ndarray],
+        copies: RecordCopies | None = None,
     ) -> Sessions:
         rows, offsets = found
         starts = table.word(rows[offsets[1:] - 1], self._low)
         ends = table.word(rows[offsets[:-1]], self._high) + self._gap
-        return Sessions(shard, table, rows, offsets, starts, ends, whole)
+        return Sessions(shard, table, rows, offsets, starts, ends, copies)
 
 
-def _table_of(rows: Rows, layout: RecordLayout) -> Table:
+def table_of(rows: Rows, layout: RecordLayout) -> Table:
     table = Table(layout, rows_expected=len(rows))
     table.begin(len(rows))
     table.merge(rows.words, rows.heap, 0, len(rows))
     return table
 
 
-def _grouped(found: Iterable[Sessions]) -> Iterator[list[Sessions]]:
+def grouped(found: Iterable[Sessions]) -> Iterator[list[Sessions]]:
     """Together, as long as they are few records."""
     group: list[Sessions] = []
     records = 0

@@ -11,7 +11,7 @@ from tailrace.operators.base import Operator
 from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.resources import Resources
-from tailrace.operators.session.aggregate import SessionAggregate
+from tailrace.operators.session.aggregate import DynamicSessionAggregate, SessionAggregate
 from tailrace.operators.session.holistic import SessionRows
 from tailrace.state.append import unaligned
 from tailrace.state.sections import compaction
@@ -19,7 +19,8 @@ from tailrace.state.sections import compaction
 
 def _operator(spec: AggregateSpec, shards: Iterable[int], given: Resources) -> Operator:
     if spec.pattern is Pattern.RMW:
-        return SessionAggregate(spec, shards, given)
+        made = SessionAggregate if spec.dynamic_session is None else DynamicSessionAggregate
+        return made(spec, shards, given)
     return SessionRows(spec, shards, given)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.api.relations import OutputMode, Ranking
-from tailrace.api.windows import CountWindow, CustomWindow, Window
+from tailrace.api.windows import CountWindow, CustomWindow, DynamicSessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.window_forms import plan_window
 from tailrace.operators.planning.ttl import plan_ttl
@@ -57,4 +57,6 @@ def _kept_rows(stream: Ranking) -> tuple[Field, ...]:
         needed = time not in stream.keys and (window is None or window.lasts is None)
     else:
         needed = True  # windows that end key by key go by the event time of rows, wherever else it is
+    if isinstance(window, DynamicSessionWindow):
+        rows = dict.fromkeys([*rows, stream.field(window.ends)])
     return (*rows, time) if needed and time not in rows else tuple(rows)

@@ -37,11 +37,10 @@ class UserFunction:
         if not spec.own_windows:
             self._schema = pa.schema([self._schema.field(out.name) for out in spec.outputs])
         chained = spec.takes_window_start
-        self._columns = [
-            field
-            for field in (*spec.keys, *spec.rows)
-            if not (chained and spec.time_column is not None and field.name == spec.time_column.name)
-        ]
+        hidden = {spec.time_column.name} if chained and spec.time_column is not None else set()
+        if spec.dynamic_session is not None:
+            hidden.add(spec.dynamic_session.ends)
+        self._columns = [field for field in (*spec.keys, *spec.rows) if field.name not in hidden]
         layout, names = spec.layout(), (field.name for field in (*spec.kept_keys, *spec.rows))
         self._places: dict[str, KeyWords | AccumulatorWords] = dict(
             zip(names, (*layout.keys, *layout.accumulators), strict=True)

@@ -6,11 +6,12 @@ from typing import TypeAlias
 
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.operators.windows.custom_window import BY_END, CustomWindowSpec
+from tailrace.operators.windows.dynamic_session import DynamicSessionSpec
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.operators.windows.window_kind import WindowKind
 
-AnyWindowSpec: TypeAlias = TimeWindowSpec | SessionWindowSpec | CountWindowSpec | CustomWindowSpec
+AnyWindowSpec: TypeAlias = TimeWindowSpec | SessionWindowSpec | DynamicSessionSpec | CountWindowSpec | CustomWindowSpec
 
 
 def window_kind_of(window: AnyWindowSpec | None) -> WindowKind:

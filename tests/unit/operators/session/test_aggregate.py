@@ -35,9 +35,11 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.registry import operator_with
 from tailrace.operators.resources import Resources
-from tailrace.operators.session import open_sessions
+from tailrace.operators.session import dynamic_sessions, open_sessions
 from tailrace.operators.session.aggregate import SessionAggregate
+from tailrace.operators.windows.dynamic_session import DynamicSessionSpec
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.rows.rows import Rows
@@ -50,13 +52,13 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 NAMES = ("n", "sum", "max", "last", "first time")
 
 
-def spec_of(emit_changed: bool, complete: bool = False) -> AggregateSpec:
+def spec_of(emit_changed: bool, complete: bool = False, *, own_gaps: bool = False) -> AggregateSpec:
     return AggregateSpec(
         name="sessions",
         keys=(Field("k", STRING),),
         accumulators=(
             Accumulator(Merge.MIN, AccumulatorInput.VALUE, "ts", TIMESTAMP),
-            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "ts", TIMESTAMP),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "e" if own_gaps else "ts", TIMESTAMP),
             Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
             Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
             Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", STRING),
@@ -77,7 +79,7 @@ def spec_of(emit_changed: bool, complete: bool = False) -> AggregateSpec:
         watermarked=True,
         ansi=True,
         shards=SHARDS,
-        window=SessionWindowSpec(Micros(GAP)),
+        window=DynamicSessionSpec("e") if own_gaps else SessionWindowSpec(Micros(GAP)),
     )
 
 
@@ -111,24 +113,26 @@ def answer(rows: list[Row]) -> tuple[Any, ...]:
     streams(epochs_max=16),
     st.sampled_from(["append", "update", "complete"]),
     st.booleans(),
+    st.booleans(),
     st.sampled_from([None, 0, 8000, 1 << 24]),
     st.integers(0, 1000),
 )
 def test_equals_the_model(
-    epochs: list[list[Row]], mode: str, combine: bool, memory_bytes: int | None, seed: int
+    epochs: list[list[Row]], mode: str, own_gaps: bool, combine: bool, memory_bytes: int | None, seed: int
 ) -> None:
     """Without any memory, all that can lie on disk does."""
-    spec = spec_of(mode == "update", mode == "complete")
-    judgement = judged(epochs, mode)
+    spec = spec_of(mode == "update", mode == "complete", own_gaps=own_gaps)
+    judgement = judged(epochs, mode, own_gaps=own_gaps)
 
     def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
         return section_compaction.compact_records(spec.layout(), sections, MIN_MICROS)
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(open_sessions, "_PIECE_ROWS", 1 + seed % 5)
+        for module in (open_sessions, dynamic_sessions):
+            patch.setattr(module, "_PIECE_ROWS", 1 + seed % 5)
 
-        def make(shards: Iterable[int]) -> SessionAggregate:
-            return SessionAggregate(spec, shards, Resources(threads=1, memory_bytes=memory_bytes, folder=folder))
+        def make(shards: Iterable[int]) -> Any:
+            return operator_with(spec, shards, Resources(memory_bytes, folder, threads=1))
 
         play(
             spec,
@@ -144,27 +148,28 @@ def test_equals_the_model(
 
 
 @settings(max_examples=1000 if LONG else 100, deadline=None, print_blob=True)
-@given(streams(epochs_max=12), st.booleans(), st.sampled_from([None, 0, 8000]), st.integers(0, 1000))
+@given(streams(epochs_max=12), st.booleans(), st.booleans(), st.sampled_from([None, 0, 8000]), st.integers(0, 1000))
 def test_a_changelog_applied_to_a_table_gives_the_final_sessions(
-    epochs: list[list[Row]], combine: bool, memory_bytes: int | None, seed: int
+    epochs: list[list[Row]], own_gaps: bool, combine: bool, memory_bytes: int | None, seed: int
 ) -> None:
     """Sessions that others absorb are taken back, with the values that they were given with."""
-    spec = spec_of(True).with_changelog()
-    judgement = judged(epochs, "update")
+    spec = spec_of(True, own_gaps=own_gaps).with_changelog()
+    judgement = judged(epochs, "update", own_gaps=own_gaps)
     table = ChangedTable()
 
     def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
         return section_compaction.compact_records(spec.layout(), sections, MIN_MICROS)
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(open_sessions, "_PIECE_ROWS", 1 + seed % 5)
+        for module in (open_sessions, dynamic_sessions):
+            patch.setattr(module, "_PIECE_ROWS", 1 + seed % 5)
 
-        def make(shards: Iterable[int]) -> SessionAggregate:
-            return SessionAggregate(spec, shards, Resources(threads=1, memory_bytes=memory_bytes, folder=folder))
+        def make(shards: Iterable[int]) -> Any:
+            return operator_with(spec, shards, Resources(memory_bytes, folder, threads=1))
 
         want = wanted(epochs, judgement, answer)
         play(spec, make, compact, epochs, judgement, want, combine=combine, seed=seed, read=table.apply)
-    assert table.rows == final_sessions(epochs, answer)
+    assert table.rows == final_sessions(epochs, answer, own_gaps=own_gaps)
 
 
 def test_nothing_is_left_of_closed_sessions() -> None:

@@ -37,6 +37,7 @@ from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.session import holistic as session_rows
 from tailrace.operators.session.holistic import SessionRows
+from tailrace.operators.windows.dynamic_session import DynamicSessionSpec
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.append import unaligned as append_unaligned
 from tailrace.state.layout import HASH, Merge
@@ -48,7 +49,7 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 NAMES = ("n", "middle", "texts", "different")
 
 
-def spec_of(emit_changed: bool, complete: bool = False) -> AggregateSpec:
+def spec_of(emit_changed: bool, complete: bool = False, *, own_gaps: bool = False) -> AggregateSpec:
     return AggregateSpec(
         name="sessions",
         keys=(Field("k", STRING),),
@@ -70,8 +71,8 @@ def spec_of(emit_changed: bool, complete: bool = False) -> AggregateSpec:
         watermarked=True,
         ansi=True,
         shards=SHARDS,
-        rows=(Field("s", STRING), Field("ts", TIMESTAMP), Field("v", BIGINT)),
-        window=SessionWindowSpec(Micros(GAP)),
+        rows=(Field("s", STRING), Field("ts", TIMESTAMP), Field("v", BIGINT), *([Field("e", TIMESTAMP)] * own_gaps)),
+        window=DynamicSessionSpec("e") if own_gaps else SessionWindowSpec(Micros(GAP)),
     )
 
 
@@ -98,12 +99,13 @@ def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(
     streams(),
     st.sampled_from(["append", "update", "complete"]),
+    st.booleans(),
     st.sampled_from([1 << 12, 1 << 24]),
     st.integers(0, 1000),
 )
-def test_equals_the_model(epochs: list[list[Row]], mode: str, memory_bytes: int, seed: int) -> None:
-    spec = spec_of(mode == "update", mode == "complete")
-    judgement = judged(epochs, mode)
+def test_equals_the_model(epochs: list[list[Row]], mode: str, own_gaps: bool, memory_bytes: int, seed: int) -> None:
+    spec = spec_of(mode == "update", mode == "complete", own_gaps=own_gaps)
+    judgement = judged(epochs, mode, own_gaps=own_gaps)
 
     def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
         return append_unaligned.compact_sections(spec.layout(), sections, MIN_MICROS)
@@ -117,12 +119,18 @@ def test_equals_the_model(epochs: list[list[Row]], mode: str, memory_bytes: int,
 
 
 @settings(max_examples=1000 if LONG else 60, deadline=None, print_blob=True)
-@given(streams(), st.sampled_from([1 << 12, 1 << 24]), st.sampled_from([1, 7, 1 << 17]), st.integers(0, 1000))
+@given(
+    streams(),
+    st.booleans(),
+    st.sampled_from([1 << 12, 1 << 24]),
+    st.sampled_from([1, 7, 1 << 17]),
+    st.integers(0, 1000),
+)
 def test_a_changelog_applied_to_a_table_gives_the_final_sessions(
-    epochs: list[list[Row]], memory_bytes: int, at_once: int, seed: int
+    epochs: list[list[Row]], own_gaps: bool, memory_bytes: int, at_once: int, seed: int
 ) -> None:
-    spec = spec_of(True).with_changelog()
-    judgement = judged(epochs, "update")
+    spec = spec_of(True, own_gaps=own_gaps).with_changelog()
+    judgement = judged(epochs, "update", own_gaps=own_gaps)
     table = ChangedTable()
 
     def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -136,7 +144,7 @@ def test_a_changelog_applied_to_a_table_gives_the_final_sessions(
 
         want = wanted(epochs, judgement, answer)
         play(spec, make, compact, epochs, judgement, want, combine=False, seed=seed, read=table.apply)
-    assert table.rows == final_sessions(epochs, answer)
+    assert table.rows == final_sessions(epochs, answer, own_gaps=own_gaps)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
