@@ -111,6 +111,23 @@ def sessions(rows: DataFrame) -> DataFrame:
     return visits.agg(F.count("*").alias("n"), F.max("text")).select("i", "visit.*", "n", "max(text)")
 
 
+def sessions_of_own_gaps(rows: DataFrame) -> DataFrame:
+    """Gaps of rows' own, some of them no text that is a gap, some not longer than zero, some of the length of days."""
+    gap = (
+        F.when(F.col("i") > 3, "20 seconds")
+        .when(F.col("i") == 3, "-1 second")
+        .when(F.col("i") == 2, "0 seconds")
+        .when(F.col("i") == 1, F.lit(None))
+        .when(F.col("unique") % 5 == 0, "1 day 1 microsecond")
+        .otherwise(F.concat(F.col("i") + 6, F.lit(" seconds")))
+    )
+    visits = rows.withWatermark("ts", "4 seconds").groupBy(
+        "b", "day", F.session_window(F.col("ts"), gap).alias("visit")
+    )
+    counts = visits.agg(F.count("*").alias("n"), F.sum("l"), F.max("text"), F.collect_set("i"))
+    return counts.withColumn("seconds", F.expr("visit.end - visit.start"))
+
+
 def of_two_streams(rows: DataFrame) -> DataFrame:
     """Two parts of the stream united, and its different rows by some of their columns, whole."""
     both = rows.where("b").union(rows.where("NOT b")).withWatermark("ts", "5 seconds")
@@ -148,6 +165,8 @@ CASES = [
     (local_times, "update"),
     (of_all_rows, "update"),
     (sessions, "append"),
+    (sessions_of_own_gaps, "append"),
+    (sessions_of_own_gaps, "complete"),
     (of_two_streams, "append"),
     (different_by_name, "update"),
     (joined, "append"),

@@ -7,23 +7,37 @@ without a time. The struct's column carries a mark in its metadata, which goes a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from tailrace.api.windows import SessionWindow, Window
+from tailrace.api.windows import AnySession, DynamicSessionWindow, SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.spark.expressions.catalyst import Expression, Node
 
 _PASSING = ("SubqueryAlias", "View")
+_AROUND_ENDS = ("KnownNullable", "PreciseTimestampConversion")
 
 
 @dataclass(frozen=True)
 class TakenWindow:
-    """``time``: the event time that it is of. ``plan``: what was below the operator, without the window."""
+    """``time``: the event time that it is of. ``plan``: what was below the operator, without the window.
 
-    window: Window | SessionWindow
+    ``ends``: where the gap of sessions differs from row to row, when the session ends that a row would make alone.
+    """
+
+    window: Window | AnySession
     time: Expression
     plan: Node
+    ends: Expression | None = None
+
+    def named(self, take: Callable[[Expression], str], name: str) -> Window | AnySession:
+        """The window over columns. ``take``: gives the name of the column with an expression's values."""
+        window = replace(self.window, time_column=take(self.time), name=name)
+        if isinstance(window, DynamicSessionWindow):
+            assert self.ends is not None
+            window = replace(window, ends=take(self.ends))
+        return window
 
 
 def take_window(plan: Node, column: Expression) -> TakenWindow:
@@ -53,7 +67,7 @@ def _take(node: Node, id_: int, kind: str) -> TakenWindow:
 
 
 def _over(node: Node, below: TakenWindow) -> TakenWindow:
-    return TakenWindow(below.window, below.time, node.with_child(0, below.plan))
+    return replace(below, plan=node.with_child(0, below.plan))
 
 
 def _of_projection(node: Node, id_: int, kind: str) -> TakenWindow:
@@ -66,7 +80,7 @@ def _of_projection(node: Node, id_: int, kind: str) -> TakenWindow:
         if definition.id in other.references:
             raise AnalysisError(f"{other.text} is made of the {kind} before the aggregation: make it behind that")
     below = _take(node.child, definition.id, kind)
-    return TakenWindow(below.window, below.time, below.plan.choosing(others))
+    return replace(below, plan=below.plan.choosing(others))
 
 
 def _makes(node: Node, id_: int, kind: str) -> bool:
@@ -82,7 +96,7 @@ def _window_of(struct: Expression, kind: str, plan: Node) -> TakenWindow:
         raise AnalysisError(f"the {kind} {struct.text} is not as Spark makes them")
     _, start, _, end = struct.children
     if kind == "session_window":
-        return TakenWindow(SessionWindow("", _gap(end)), _time_of(start), plan)
+        return _sessions(start, end, plan)
     remainder = next((each for each in start.walk() if each.kind == "Remainder"), None)
     added = next((each for each in end.walk() if each.kind == "Add"), None)
     if remainder is None or added is None:
@@ -98,20 +112,14 @@ def _time_of(expression: Expression) -> Expression:
     return conversions[-1].children[0]
 
 
-def _gap(end: Expression) -> Micros:
-    interval = next((each for each in end.walk() if each.type_name == "interval"), None)
-    found = None if interval is None else interval.interval()
-    if interval is None or found is None:
-        raise AnalysisError(
-            f"session_window: the gap {'' if interval is None else f'{interval.text} '}differs from row to row, and "
-            f"Tailrace has sessions of one gap"
-        )
-    months, days, micros = found
-    if months or days:
-        raise AnalysisError(
-            f"session_window: a gap of {interval.text} is as long as the days are, and Tailrace's are of one length: "
-            f"give it in hours"
-        )
-    if micros <= 0:
-        raise AnalysisError(f"session_window: the gap {interval.text} is not longer than zero")
-    return Micros(micros)
+def _sessions(start: Expression, end: Expression, plan: Node) -> TakenWindow:
+    """Sessions of one gap; or where it is an expression, or as long as the days and months are, of rows' own ends."""
+    time, ends = _time_of(start), end
+    while ends.kind in _AROUND_ENDS:
+        ends = ends.children[0]
+    # The gap is added to the time, outermost.
+    gap = next(each.children[1] for each in ends.walk() if [c.type_name for c in each.children][1:] == ["interval"])
+    months, days, micros = gap.interval() or (0, 0, 0)
+    if not months and not days and micros > 0:
+        return TakenWindow(SessionWindow("", Micros(micros)), time, plan)
+    return TakenWindow(DynamicSessionWindow("", ""), time, plan, ends)

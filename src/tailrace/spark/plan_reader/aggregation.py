@@ -7,11 +7,10 @@ from dataclasses import replace
 from tailrace.api.grouped import GroupedStream
 from tailrace.api.relations import Aggregation
 from tailrace.api.stream import Stream
-from tailrace.api.windows import AnyWindow, SessionWindow, Window
+from tailrace.api.windows import AnyWindow
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate import functions as ours
 from tailrace.spark.expressions.catalyst import Aggregated, Expression, Node
-from tailrace.spark.expressions.columns import Columns
 from tailrace.spark.expressions.functions import aggregate_of, eval_mode
 from tailrace.spark.expressions.windows import TakenWindow, take_window
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark, event_time_of
@@ -34,7 +33,7 @@ def _aggregation(parts: Aggregated, child: Node, reading: Reading) -> Made:
     plan = child if taken is None else taken.plan
     gone = None if window_key is None else (window_key.unaliased.id, f"the {window_key.window_kind}")
     columns = reading.columns(gone)
-    window = None if taken is None else _named(taken, columns)
+    window = None if taken is None else taken.named(columns.take, _WINDOW)
     names = [_WINDOW if key is window_key else columns.take(key.unaliased) for key in parts.keys]
     aggregates = [
         aggregate_of(call, columns).alias(reading.name("a", number, call.function.text))
@@ -83,12 +82,6 @@ def _column_of(key: Expression) -> Expression:
             f"groupBy({key.text}): a window can be grouped by as it is, and not as part of an expression"
         )
     return key.unaliased
-
-
-def _named(taken: TakenWindow, columns: Columns) -> AnyWindow:
-    name = columns.take(taken.time)
-    window: Window | SessionWindow = taken.window
-    return replace(window, time_column=name, name=_WINDOW)
 
 
 def _grouped(stream: Stream, names: list[str], window: AnyWindow | None) -> GroupedStream:
