@@ -35,11 +35,11 @@ from tailrace.operators.base import Operator
 from tailrace.operators.registry import ingest_of, operator_of, spec_from_json
 from tailrace.plan.physical import plan_relation
 from tailrace.testing.compare import same
-from tailrace.types import BIGINT, Field
+from tailrace.types import BIGINT, TIMESTAMP, Field
 
 SHARDS = 2
 EPOCHS = 4
-COLUMNS = (*SCHEMA, Field("big", BIGINT))
+COLUMNS = (*SCHEMA, Field("big", BIGINT), Field("until", TIMESTAMP))
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,7 @@ ARROW = pa.schema(
         ("open", pa.bool_()),
         ("day", pa.date32()),
         ("big", pa.int64()),
+        ("until", pa.timestamp("us", tz="UTC")),
     ]
 )
 
@@ -225,7 +226,10 @@ def batches(seed: int) -> list[pa.RecordBatch]:
             "day": there([int(n) for n in random.integers(0, 5, count)]),
             "big": [2**62 + epoch * count + number for number in range(count)],
         }
-        rows["ts"] = pa.array(rows["ts"], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        gaps = [SECOND // 3, SECOND, 4 * SECOND, SECOND // 10]
+        rows["until"] = [time + gaps[int(n) % 4] for time, n in zip(rows["ts"], numbers, strict=True)]
+        for name in ("ts", "until"):
+            rows[name] = pa.array(rows[name], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
         rows["day"] = pa.array(rows["day"], pa.int32()).cast(pa.date32())
         made.append(pa.RecordBatch.from_pydict(rows, schema=ARROW))
     return made

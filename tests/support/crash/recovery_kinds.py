@@ -20,7 +20,7 @@ from tailrace.api.options import Options
 from tailrace.api.processors import TimeMode
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
-from tailrace.api.windows import count_window, custom_window, session_window, window
+from tailrace.api.windows import DynamicSessionWindow, count_window, custom_window, session_window, window
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.join.spec import JoinSpec
 from tailrace.operators.spec import OperatorSpec
@@ -31,7 +31,7 @@ from tailrace.types import DataType, Field
 SECOND = 1_000_000
 SHARDS = 8
 DELAY = 3 * SECOND
-COLUMNS = {"k": "string", "ts": "timestamp", "v": "bigint", "s": "string"}
+COLUMNS = {"k": "string", "ts": "timestamp", "v": "bigint", "s": "string", "until": "timestamp"}
 RIGHT_COLUMNS = {"k": "string", "rt": "timestamp", "rv": "bigint"}
 
 
@@ -54,7 +54,7 @@ _WHOLE = (tr.median("v"), tr.collect_list("s"), tr.count_distinct("v"))
 _S = _stream(COLUMNS, "ts")
 _RIGHT = _stream(RIGHT_COLUMNS, "rt")
 _TUMBLING, _SLIDING = window("ts", "6 seconds"), window("ts", "6 seconds", "4 seconds")
-_SESSIONS = session_window("ts", "2 seconds")
+_SESSIONS, _OF_OWN_GAPS = session_window("ts", "2 seconds"), DynamicSessionWindow("ts", "until")
 
 KINDS: dict[str, tuple[Stream, str]] = {
     "windows": (_S.groupBy(_SLIDING, "k").agg(*_INCREMENTAL), "append"),
@@ -72,6 +72,9 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "sessions, complete": (_S.groupBy(_SESSIONS, "k").agg(*_INCREMENTAL), "complete"),
     "rows by session, complete": (_S.groupBy(_SESSIONS, "k").agg(*_WHOLE), "complete"),
     "rows by session": (_S.groupBy(_SESSIONS, "k").agg(*_WHOLE), "append"),
+    "sessions of own gaps": (_S.groupBy(_OF_OWN_GAPS, "k").agg(*_INCREMENTAL), "append"),
+    "sessions of own gaps, changes": (_S.groupBy(_OF_OWN_GAPS, "k").agg(*_INCREMENTAL), "update"),
+    "rows by session of own gaps": (_S.groupBy(_OF_OWN_GAPS, "k").agg(*_WHOLE), "append"),
     "windows by count": (_S.groupBy(count_window(4), "k").agg(*_INCREMENTAL), "append"),
     "rows by count": (_S.groupBy(count_window(4), "k").agg(*_WHOLE), "append"),
     "windows by count that overlap": (_S.groupBy(count_window(6, 4), "k").agg(*_INCREMENTAL), "append"),
@@ -95,6 +98,7 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "best rows": (_S.groupBy("k").topN(3, "v"), "update"),
     "best rows with ttl": (_S.withStateTtl("5 seconds").groupBy("k").topN(3, "v"), "update"),
     "best rows of sessions": (_S.groupBy(_SESSIONS, "k").topN(2, "v"), "append"),
+    "best rows of sessions of own gaps": (_S.groupBy(_OF_OWN_GAPS, "k").topN(2, "v"), "append"),
     "best rows by count": (_S.groupBy(count_window(5, 2, "at"), "k").topN(2, "v"), "update"),
     "best rows of a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").topN(2, "v"), "append"),
     "interval join": (_S.join(_RIGHT, "k", "left_outer", within=("-1 second", "2 seconds")), "append"),
@@ -114,6 +118,8 @@ LONG = {
     "best rows by count",
     "best rows of a user's windows",
     "best rows of sessions",
+    "best rows of sessions of own gaps",
+    "sessions of own gaps, changes",
     "duplicates for a time",
     "processor whose state expires",
     "rows by sliding window in lists",
@@ -164,7 +170,8 @@ TYPES = {name: DataType(type_) for name, type_ in COLUMNS.items()}
 def _row(rng: random.Random, now: int) -> tuple[int, dict[str, Any]]:
     time = now * SECOND - rng.randrange(6 * SECOND) + rng.choice([0, 0, 0, 2 * SECOND])
     text = rng.choice([None, "", "ä", "text " * 3, "long " * 40])
-    return time, {"k": _key(rng), "ts": time, "v": rng.choice([None, *range(6)]), "s": text}
+    cells = {"k": _key(rng), "ts": time, "v": rng.choice([None, *range(6)]), "s": text}
+    return time, {**cells, "until": time + rng.choice([1, SECOND, 4 * SECOND])}
 
 
 def _join_row(rng: random.Random, now: int) -> tuple[int, dict[str, Any]]:
@@ -172,7 +179,7 @@ def _join_row(rng: random.Random, now: int) -> tuple[int, dict[str, Any]]:
     right = rng.random() < 0.5
     side = {"__side": right, "__time": time, "k": cells["k"]}
     if right:
-        return time, {**side, "ts": None, "v": None, "s": None, "rt": time, "rv": cells["v"]}
+        return time, {**side, **dict.fromkeys(COLUMNS), "k": cells["k"], "rt": time, "rv": cells["v"]}
     return time, {**side, **cells, "rt": None, "rv": None}
 
 

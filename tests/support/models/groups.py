@@ -11,6 +11,7 @@ from typing import Any
 import tailrace as tr
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
+from tailrace.api.windows import DynamicSessionWindow
 from tailrace.ids import MIN_MICROS
 
 Rows = list[dict[str, Any]]
@@ -63,25 +64,29 @@ def rolling(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
             yield epoch, (key,), list(found[key])
 
 
-def sessions(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
-    gap = SECOND
-    kept: dict[Any, Rows] = defaultdict(list)
-    watermark = MIN_MICROS
-    for epoch, rows in enumerate(epochs):
-        for row in rows:
-            kept[row["auction"]].append(row)
-        watermark = max(watermark, *(micros(row["ts"]) for row in rows))
-        for key, held in kept.items():
-            pieces: list[Rows] = []
-            for row in sorted(held, key=lambda row: row["ts"]):
-                if pieces and micros(row["ts"]) - micros(pieces[-1][-1]["ts"]) <= gap:
-                    pieces[-1].append(row)
-                else:
-                    pieces.append([row])
-            ended = [piece for piece in pieces if micros(piece[-1]["ts"]) + gap <= watermark]
-            kept[key] = [row for piece in pieces if piece not in ended for row in piece]
-            for piece in ended:
-                yield epoch, (key, micros(piece[0]["ts"])), piece
+def sessions(end_of: Callable[[dict[str, Any]], int]) -> Callable[[list[Rows]], Iterator[tuple[int, Any, Rows]]]:
+    """``end_of``: when the session ends that a row would make alone."""
+
+    def groups(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
+        kept: dict[Any, Rows] = defaultdict(list)
+        watermark = MIN_MICROS
+        for epoch, rows in enumerate(epochs):
+            for row in rows:
+                kept[row["auction"]].append(row)
+            watermark = max(watermark, *(micros(row["ts"]) for row in rows))
+            for key, held in kept.items():
+                pieces: list[Rows] = []
+                for row in sorted(held, key=lambda row: row["ts"]):
+                    if pieces and micros(row["ts"]) <= max(map(end_of, pieces[-1])):
+                        pieces[-1].append(row)
+                    else:
+                        pieces.append([row])
+                ended = [piece for piece in pieces if max(map(end_of, piece)) <= watermark]
+                kept[key] = [row for piece in pieces if piece not in ended for row in piece]
+                for piece in ended:
+                    yield epoch, (key, micros(piece[0]["ts"])), piece
+
+    return groups
 
 
 def by_count(size: int, slide: int) -> Callable[[list[Rows]], Iterator[tuple[int, Any, Rows]]]:
@@ -110,7 +115,16 @@ SHAPES = {
         windows(6 * SECOND, 2 * SECOND),
     ),
     "rolling": Shape(lambda s: s.groupBy("auction"), OutputMode.UPDATE, rolling),
-    "session": Shape(lambda s: s.groupBy("auction", tr.session_window("ts", "1 second")), OutputMode.APPEND, sessions),
+    "session": Shape(
+        lambda s: s.groupBy("auction", tr.session_window("ts", "1 second")),
+        OutputMode.APPEND,
+        sessions(lambda row: micros(row["ts"]) + SECOND),
+    ),
+    "dynamic session": Shape(
+        lambda s: s.groupBy("auction", DynamicSessionWindow("ts", "until")),
+        OutputMode.APPEND,
+        sessions(lambda row: micros(row["until"])),
+    ),
     "count": Shape(lambda s: s.groupBy("auction", tr.count_window(7)), OutputMode.APPEND, by_count(7, 7)),
     "overlapping count": Shape(
         lambda s: s.groupBy("auction", tr.count_window(7, 3)), OutputMode.APPEND, by_count(7, 3)
