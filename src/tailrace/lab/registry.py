@@ -40,6 +40,12 @@ class Engine:
     heap: str = "2g"
     exact: bool = True
     """Whether it answers queries, and so is checked; the floors of a bench keep no state and do not."""
+    ports: str | None = None
+    """It is Tailrace with this engine's queries, as they are (``tailrace.enable``)."""
+
+    @property
+    def is_tailrace(self) -> bool:
+        return self.name == OURS or self.ports is not None
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class Workload:
         return nullcontext({}) if self.service is None else self.service(settings)
 
     def oracle_of(self, engine: str) -> Oracle | None:
-        return self.oracles.get(engine, self.oracle)
+        return own(self.oracles, engine) or self.oracle
 
     def values(self, given: Iterable[str] = ()) -> dict[str, Value]:
         """Every parameter's value: the default, or what a text ``name=value`` says. Sizes may be written as 10M."""
@@ -186,11 +192,16 @@ def bench(name: str) -> Bench | None:
     return _benches.get(name)
 
 
+def own(of: Mapping[str, _T], engine_name: str) -> _T | None:
+    """What a workload has for an engine; of one that ports another engine's queries, what it has for that one."""
+    return of.get(engine_name) or of.get(engine(engine_name).ports or "")
+
+
 def query(of: Workload, engine_name: str) -> Query:
-    engine(engine_name)
-    found = of.queries.get(engine_name)
+    found = own(of.queries, engine_name)
     if found is None:
-        why = f": {of.cannot[engine_name]}" if engine_name in of.cannot else ""
+        reason = own(of.cannot, engine_name)
+        why = f": {reason}" if reason else ""
         can = f"it can on {', '.join(of.queries)}" if of.queries else "no engine can"
         raise UnknownNameError(f"{of.name} cannot run on {engine_name}{why}; {can}")
     return found

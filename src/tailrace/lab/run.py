@@ -105,7 +105,8 @@ def run_workload(options: RunOptions, work: Path, watcher: Watcher) -> Outcome:
     summary = _summary(epochs, wall_s)
     if checked:
         watcher.stage("checking the answer", batches, batches)
-        summary |= {"answers_equal": True, "rows_checked": _check(workload, options.engine, settings, files, work)}
+        checked_rows = check_answer(workload, options.engine, settings, files, work / "rows")
+        summary |= {"answers_equal": True, "rows_checked": checked_rows}
     else:
         summary |= {"answers_equal": None, "rows_checked": 0}
     return Outcome(
@@ -183,14 +184,15 @@ def _per_engine(name: str) -> bool:
     return name in ("median_ms", "p99_ms", "spread", "rows_per_s", "state_rows_max", "wall_s")
 
 
-def _check(workload: Workload, engine: str, settings: Settings, files: Files, work: Path) -> int:
+def check_answer(workload: Workload, engine: str, settings: Settings, files: Files, out: Path) -> int:
+    """All rows that a ``parquet`` sink has written to ``out`` must be the oracle's. Gives how many these are."""
     oracle = workload.oracle_of(engine)
     assert oracle is not None
     expected = oracle(files, settings)
-    out = work / "rows"
     rows = read_output(out)
-    if rows is not None and engine in workload.finish:
-        rows = workload.finish[engine](rows, settings.values)
+    finish = registry.own(workload.finish, engine)
+    if rows is not None and finish is not None:
+        rows = finish(rows, settings.values)
     found = workload.final(rows) if rows is not None else expected.slice(0, 0)
     check_rows(workload.name, found, expected)
     return int(expected.num_rows)

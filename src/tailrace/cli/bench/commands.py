@@ -10,6 +10,8 @@ from tailrace.lab.bench.options import (
     MemoryOptions,
     NexmarkOptions,
     OverheadOptions,
+    PortOptions,
+    ProcessorsOptions,
     RmwOptions,
     StartOptions,
     StoreOptions,
@@ -103,6 +105,52 @@ def nexmark(options: NexmarkOptions) -> Measurement:
 
     check_names(options)
     return Measurement(run_nexmark, tables)
+
+
+@bench_command(
+    PortOptions,
+    "tailrace bench port",
+    "tailrace bench port --queries nexmark-q5,lr4",
+    "tailrace bench port --queries keyed-sums --rows 10000",
+)
+def port(options: PortOptions) -> Measurement:
+    """Measure what it costs to leave a query as it was written for Spark, beside the same one written by hand.
+
+    About 25 minutes on two cores with all workloads.
+    """
+    from tailrace.lab.bench.port import chosen, run_port  # lazy: see LAZY
+
+    def tables(result: dict[str, Any]) -> Tables:
+        medians = result["query_median_ms"]
+        columns = {
+            "by hand": {query: of["tailrace"] for query, of in medians.items()},
+            "as it is": {query: of["tailrace-plain"] for query, of in medians.items()},
+        }
+        return {"milliseconds a batch (medians)": {**columns, "ratio": result["ratios"]}}
+
+    chosen(options)
+    return Measurement(run_port, tables)
+
+
+@bench_command(
+    ProcessorsOptions,
+    "tailrace bench processors",
+    "tailrace bench processors --programs count --keys 10000 --rows 20000",
+)
+def processors(options: ProcessorsOptions) -> Measurement:
+    """Measure StatefulProcessor programs beside Spark's transformWithStateInPandas on its RocksDB store.
+
+    Needs protobuf, as Spark's own does: pip install 'tailrace[lab]'.
+    """
+    from tailrace.lab.bench.processors import run_processors  # lazy: see LAZY
+
+    def tables(result: dict[str, Any]) -> Tables:
+        medians = result["program_median_ms"]
+        columns = {form: {program: of[form] for program, of in medians.items()} for form in options.forms}
+        title = f"{options.keys:,} keys a batch: milliseconds a batch (medians)"
+        return {title: {**columns, **{name: result[name] for name in ("ratios", "rows_ratios", "pandas_ratios")}}}
+
+    return Measurement(run_processors, tables)
 
 
 @bench_command(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-OURS, ROCKSDB, MEMORY = "tailrace", "spark-rocksdb", "spark-memory"
+OURS, ROCKSDB, MEMORY, PLAIN = "tailrace", "spark-rocksdb", "spark-memory", "tailrace-plain"
 FLOORS = ("shuffle-floor", "transfer-floor")
 
 
@@ -126,6 +126,32 @@ class NexmarkOptions(ComparisonOptions):
     def further(self) -> int:
         """Batches whose rows are kept and checked: in some of them windows end."""
         return max(2, self.turn) if self.check else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortOptions(QueryOptions):
+    queries: Annotated[tuple[str, ...], Flag("Which workloads; all that have both queries by default.")] = ()
+    rows: Annotated[int | None, Flag("Rows of a micro-batch; the workload's own by default.", 1)] = None
+    turns: Annotated[int, Flag("Turns of each engine that are measured.", 1)] = 4
+    turn: Turn = 4
+    warmup: Warmup = 8
+    commit: Commit = "async"
+    check: Check = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessorsOptions(QueryOptions):
+    known_programs: ClassVar[tuple[str, ...]] = ("count", "session", "buffer", "maps")
+    known_forms: ClassVar[tuple[str, ...]] = ("spark-pandas", "spark-rows", "tailrace-pandas", "tailrace-rows")
+
+    programs: Annotated[tuple[str, ...], Flag("Which programs.")] = known_programs
+    forms: Annotated[tuple[str, ...], Flag("Which engines, with rows or with pandas frames.")] = known_forms
+    keys: Annotated[int, Flag("Different keys of a micro-batch, half of all that there are.", 1)] = 100_000
+    rows: Rows = 200_000
+    batches: Batches = 3
+    warmup: Warmup = 3
+    commit: Commit = "async"
+    check: Check = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import tailrace as tr
 from tailrace.lab import catalog, registry
 from tailrace.lab.engines.listener import EngineListener
 from tailrace.lab.engines.query import EngineQuery
@@ -40,6 +41,8 @@ class _Child:
         """``ways``: name to options, folder and checkpoint of a query."""
         asked = registry.engine(engine)
         self.spark = start_session(f"lab {engine}", work=Path(work), heap=asked.heap, extra={**asked.confs, **confs})
+        if asked.ports is not None:
+            tr.enable(self.spark)
         listener = EngineListener()
         self.spark.streams.addListener(listener)
         self.queries = {

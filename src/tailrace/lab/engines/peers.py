@@ -1,4 +1,4 @@
-"""The engines of a comparison: Tailrace, Spark's own stores, and two floors that keep no state.
+"""The engines of a comparison: Tailrace, with its own queries or Spark's; Spark's stores; two floors without state.
 
 An engine is a name, a set of confs and a heap; what it runs is a workload's query for it (``registry``).
 """
@@ -34,6 +34,7 @@ def counts_state_rows(engine: Engine) -> bool:
 
 register(
     Engine(OURS, "Tailrace's state servers"),
+    Engine("tailrace-plain", "the queries that are written for Spark, as they are, on Tailrace", ports="spark-rocksdb"),
     # The peers keep their state in or beside the JVM's heap: they get more of it than they need.
     Engine("spark-rocksdb", "Spark's RocksDB state store, with changelogs", ROCKSDB_CONFS, heap="4g"),
     Engine("spark-memory", "Spark's in-memory state store", MEMORY_CONFS, heap="6g"),

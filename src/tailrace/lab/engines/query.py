@@ -45,7 +45,7 @@ class EngineQuery:
         self._workload, self._engine = registry.workload(workload), registry.engine(engine)
         self._build = registry.query(self._workload, engine)
         self._values = values
-        self._options = dict(options) if engine == registry.OURS else {}
+        self._options = dict(options) if self._engine.is_tailrace else {}
         self._checkpoint = checkpoint
         self._feed = folder / "feed"
         for name in self._workload.feeds:
@@ -55,9 +55,12 @@ class EngineQuery:
         self._shown: list[float] = []  # when each file was shown of which no batch has been reported yet
 
     def start(self, sink: str, out: str) -> dict[str, Any]:
-        """Starts the query, or starts it again on the same checkpoint. ``out``: where a sink that writes writes."""
+        """Starts the query, or starts it again on the same checkpoint. ``out``: where a sink that writes writes.
+
+        The answer says why a query that should run on Tailrace runs on Spark, where it does.
+        """
         self._begin(SINKS[sink](self._writer(self._feed), Path(out), self._rest()))
-        return {}
+        return {"why_spark": self._why_spark}
 
     def batch(self, file: str) -> dict[str, Any]:
         """Lets the query see one more file and waits until the batch with it is committed."""
@@ -144,7 +147,7 @@ class EngineQuery:
 
     def timeline(self, epochs: int) -> dict[str, Any]:
         """When the steps of the newest epochs ran, where Tailrace reports them."""
-        reports = self._query.recentProgress[-epochs:] if self._engine.name == registry.OURS else []
+        reports = self._query.recentProgress[-epochs:] if self._reports else []
         return {"steps": steps_of(map(progress_dict, reports))}
 
     def stop(self) -> dict[str, Any]:
@@ -157,8 +160,17 @@ class EngineQuery:
         self._query = writer.start()
         self._heard = self._listener.of(str(self._query.id))
 
+    @property
+    def _why_spark(self) -> str | None:
+        return getattr(self._query, "reason", None)
+
+    @property
+    def _reports(self) -> bool:
+        """Whether the query's progress is Tailrace's own."""
+        return self._engine.is_tailrace and self._why_spark is None
+
     def _rest(self) -> Rest | None:
-        rest = self._workload.rests.get(self._engine.name)
+        rest = registry.own(self._workload.rests, self._engine.name)
         return None if rest is None else lambda rows: rest(rows, self._values)
 
     def _writer(self, feed: Path) -> Any:
@@ -198,7 +210,7 @@ class EngineQuery:
 
     def _own_report(self, epoch: int) -> dict[str, Any]:
         """Tailrace's report of an epoch: it knows more of its state than Spark does."""
-        reports = self._query.recentProgress if self._engine.name == registry.OURS else []
+        reports = self._query.recentProgress if self._reports else []
         return next((progress_dict(one) for one in reversed(reports) if one["batchId"] == epoch), {})
 
     def _short(self, progress: dict[str, Any]) -> dict[str, Any]:

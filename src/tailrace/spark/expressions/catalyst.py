@@ -432,14 +432,14 @@ def replace_write_stream(writer: Callable[[DataFrame], Any]) -> None:
 
 
 class ExplainedQuery(StreamingQuery):
-    """Spark's own query, whose ``explain`` begins with why it is Spark's."""
+    """Spark's own query, whose ``explain`` begins with why it is Spark's: the ``reason``."""
 
     def __init__(self, query: StreamingQuery, reason: str) -> None:
         super().__init__(query._jsq)
-        self._reason = reason
+        self.reason = reason
 
     def explain(self, extended: bool = False) -> None:
-        print(f"On Spark, and not on Tailrace: {self._reason}")
+        print(f"On Spark, and not on Tailrace: {self.reason}")
         super().explain(extended)
 
 
