@@ -34,7 +34,7 @@ def demo(
 )
 def run(
     workload: Annotated[str, typer.Argument(help="Its name; `tailrace workloads` lists them.", show_default=False)],
-    engine: Annotated[str, typer.Option(help="tailrace, spark-rocksdb or spark-memory.")] = "tailrace",
+    engine: Annotated[str, typer.Option(help="tailrace, tailrace-plain, spark-rocksdb or spark-memory.")] = "tailrace",
     events: Annotated[str, typer.Option(help="How many events, as 2000, 500k or 10M.")] = "1M",
     rows: Annotated[str | None, typer.Option(help="Rows of a micro-batch, as 500k; else the workload's own.")] = None,
     commit: Commit = "async",
