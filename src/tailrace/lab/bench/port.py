@@ -62,8 +62,12 @@ class _Measured:
 
 
 def portable() -> list[Workload]:
-    """The workloads that have a query for both."""
-    return [one for one in registry.workloads() if all(registry.own(one.queries, name) for name in ENGINES)]
+    """The workloads that have a query for both, whose answers are known."""
+    return [
+        one
+        for one in registry.workloads()
+        if all(registry.own(one.queries, name) and one.oracle_of(name) for name in ENGINES)
+    ]
 
 
 def chosen(options: PortOptions) -> list[Workload]:
