@@ -17,10 +17,22 @@ from rich.text import Text
 from tailrace.cli import checkpoint, workloads
 from tailrace.cli.app import app, err
 from tailrace.cli.bench import commands, prefetch
+from tailrace.cli.espbench import generate as espbench_generate
 from tailrace.cli.gadget import analysis, generate, replay
 from tailrace.errors import TailraceError
 
-__all__ = ["analysis", "app", "checkpoint", "commands", "generate", "main", "prefetch", "replay", "workloads"]
+__all__ = [
+    "analysis",
+    "app",
+    "checkpoint",
+    "commands",
+    "espbench_generate",
+    "generate",
+    "main",
+    "prefetch",
+    "replay",
+    "workloads",
+]
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:

@@ -38,6 +38,13 @@ gadget = typer.Typer(
 )
 app.add_typer(gadget, name="gadget")
 
+espbench = typer.Typer(
+    help="ESPBench, the benchmark of enterprise streams: Kafka, PostgreSQL and five queries.",
+    epilog="Examples:  tailrace espbench generate --scale 3 --out data",
+    no_args_is_help=True,
+)
+app.add_typer(espbench, name="espbench")
+
 out = Console()
 
 err = Console(stderr=True)

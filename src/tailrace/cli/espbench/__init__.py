@@ -1,0 +1,1 @@
+"""``tailrace espbench``: the benchmark of enterprise streams, from its data to its report."""
