@@ -60,6 +60,15 @@ class SinkManifests:
             raise CorruptionError(damaged(where, "it names files outside of the sink's folder"))
         return manifest
 
+    def decided(self, epoch: int) -> SinkManifest | None:
+        """As ``read``, and what was found lasts: a driver may now go by it.
+
+        Who has put it may have been killed between giving a file its name and syncing that. Rows that others see by
+        then would have no manifest after a loss of power, and the epoch would be decided a second time.
+        """
+        found = self.read(epoch)
+        return None if found is None else self.put(found)
+
     def put(self, manifest: SinkManifest) -> SinkManifest:
         """Decide the epoch, unless that was done before. Gives the manifest that counts."""
         body = {"epoch": manifest.epoch, "folder": manifest.folder, "files": list(manifest.files)}

@@ -35,7 +35,10 @@ class ObjectStore(Protocol):
         ...
 
     def put_if_absent(self, name: str, data: Any) -> bool:
-        """Write the object unless the name is taken. Durable on return. Exactly one of several racers gets True."""
+        """Write the object unless the name is taken. Exactly one of several racers gets True.
+
+        Durable on return, also where another has written it.
+        """
         ...
 
     def get(self, name: str) -> bytes: ...

@@ -13,6 +13,8 @@ files are moved. Why no row is lost or doubled, whoever dies or stands still bet
   and still writes, can change nothing that another one has written.
 - **One list an epoch.** Only files of the manifest are moved, and it never changes. Whether the winner was replaced
   meanwhile does not matter: it had written all of its files before, and they hold the rows that everybody else has.
+- **A manifest lasts before anybody goes by it**: also one that another driver has put, who may have been killed before
+  it was synced.
 - **Moving is repeatable**: a file that is not in the folder any more was moved. Whoever wakes up in the middle moves
   the same files to the same names. An epoch is run again until its sink is done, as only then Spark commits it: so an
   epoch that was decided and not moved is found by whoever runs it again.
@@ -111,7 +113,7 @@ class Publication:
 
     def finish(self, epoch: int) -> bool:
         """Whether the epoch was decided before: then it is visible on return."""
-        manifest = self._manifests.read(epoch)
+        manifest = self._manifests.decided(epoch)
         if manifest is None:
             return False
         self._show(manifest)
