@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from tailrace.spark.expressions.catalyst import Expression, Node, Step, Template, plan_of
+from tailrace.spark.expressions.catalyst import Expression
+from tailrace.spark.expressions.plans import Node, Step, Template, plan_of
 
 
 @pytest.fixture(scope="module")

@@ -61,11 +61,6 @@ REFUSED: dict[str, tuple[Ask, str]] = {
         lambda rows: rows.groupBy(F.window("ts", "5 seconds")).agg(F.max(F.col("window.end"))),
         r"window.*known to the operator alone",
     ),
-    "a gap of a row": (
-        lambda rows: rows.groupBy(F.session_window("ts", F.concat("s", F.lit(" seconds")))).count(),
-        "differs from row to row",
-    ),
-    "a gap of days": (lambda rows: rows.groupBy(F.session_window("ts", "2 days")).count(), "as long as the days are"),
     "two watermarks": (
         lambda rows: by_window(rows.withWatermark("ts", "1 second").union(rows.withWatermark("ts", "9 seconds"))),
         "called 3 times",

@@ -156,6 +156,32 @@ def windows_of_windows(rows: DataFrame) -> DataFrame:
     return more.groupBy(F.window("at", "20 seconds", "10 seconds"), "text").agg(F.max("n"), F.sum(F.col("i") + 1))
 
 
+def different_whole(rows: DataFrame) -> DataFrame:
+    """Keys in another order than the columns have, and nothing above."""
+    chosen = rows.where("b").select("day", "i", "text", F.lower("text").alias("low"))
+    return chosen.dropDuplicates(["low", "day", "text", "i"])
+
+
+def ahead(rows: DataFrame) -> DataFrame:
+    """Where ``b`` is not true the time is a minute later: what leaves these rows out must do so below the watermark."""
+    later = F.when(F.col("b"), F.col("ts")).otherwise(F.expr("ts + INTERVAL 1 MINUTE"))
+    return rows.withColumn("ts", later).withColumn("known", F.coalesce("b", F.lit(False)))
+
+
+def keys_left_out_above(rows: DataFrame) -> DataFrame:
+    marked = ahead(rows).withWatermark("ts", "5 seconds")
+    counts = marked.groupBy(F.window("ts", "10 seconds"), "known", "text").agg(F.count("*").alias("n"))
+    return counts.where("known AND n > 0 AND upper(text) != 'AB'").select("window", "text", "n")
+
+
+def pairs_left_out_above(rows: DataFrame) -> DataFrame:
+    """What is not known of one side is null, in a key: no such row moves event time on Spark."""
+    left = ahead(rows).withWatermark("ts", "5 seconds").selectExpr("ts", "i", "known", "unique AS one")
+    right = ahead(rows).selectExpr("ts AS at", "if(b, i, null) AS j", "unique AS other")
+    near = F.expr("i = j AND at >= ts AND at < ts + INTERVAL 9 SECONDS")
+    return left.join(right.withWatermark("at", "5 seconds"), near).where("known AND one % 3 != 0")
+
+
 CASES = [
     (sums_and_means, "update"),
     (extremes_and_sets, "update"),
@@ -169,6 +195,9 @@ CASES = [
     (sessions_of_own_gaps, "complete"),
     (of_two_streams, "append"),
     (different_by_name, "update"),
+    (different_whole, "append"),
+    (keys_left_out_above, "append"),
+    (pairs_left_out_above, "append"),
     (joined, "append"),
     (windows_of_windows, "append"),
 ]

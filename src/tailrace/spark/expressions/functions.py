@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from tailrace.api.aggregates import Aggregate
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate import functions as ours
-from tailrace.spark.expressions.catalyst import AggregateCall, Expression
+from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns
+from tailrace.spark.expressions.plans import AggregateCall
 from tailrace.types import DataType
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from tailrace.api.windows import AnySession, DynamicSessionWindow, SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.spark.expressions.catalyst import Expression, Node
+from tailrace.spark.expressions.catalyst import Expression
+from tailrace.spark.expressions.plans import Node
 
 _PASSING = ("SubqueryAlias", "View")
 _AROUND_ENDS = ("KnownNullable", "PreciseTimestampConversion")

@@ -10,8 +10,9 @@ from tailrace.api.stream import Stream
 from tailrace.api.windows import AnyWindow
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate import functions as ours
-from tailrace.spark.expressions.catalyst import Aggregated, Expression, Node
+from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.functions import aggregate_of, eval_mode
+from tailrace.spark.expressions.plans import Aggregated, Node
 from tailrace.spark.expressions.windows import TakenWindow, take_window
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark, event_time_of
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tailrace.api.relations import Deduplication
-from tailrace.spark.expressions.catalyst import Expression, Node
+from tailrace.spark.expressions.catalyst import Expression
+from tailrace.spark.expressions.plans import Node
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
 
 
@@ -20,8 +21,8 @@ def _deduplication(node: Node, reading: Reading, *, within: bool) -> Made:
     keys = node.keys()
     names = [columns.take(key) for key in keys]
     compared = {key.id for key in keys}
-    passed = [column for column in node.child.output if column.id in reading.needed and column.id not in compared]
-    leaf = [*zip(keys, names, strict=True), *((column, columns.take(column)) for column in passed)]
+    passed = [column for column in node.child.output if column.id in reading.needed or column.id in compared]
+    leaf = [(column, columns.take(column)) for column in passed]
     time = _event_time(node, reading)
     timed = None
     if time is not None and time.delay_ms is not None:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from tailrace.errors import AnalysisError
-from tailrace.spark.expressions.catalyst import Expression, Node, Step, Template
+from tailrace.spark.expressions.catalyst import Expression
+from tailrace.spark.expressions.plans import Node, Step, Template
 
 _ROW_BY_ROW = frozenset(
     {

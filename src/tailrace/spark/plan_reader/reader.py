@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame
 from tailrace.api.relations import Deduplication, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
-from tailrace.spark.expressions.catalyst import Node, Step, plan_of
 from tailrace.spark.expressions.columns import Columns, Texts
+from tailrace.spark.expressions.plans import Node, Step, plan_of
 from tailrace.spark.plan_reader.part_above import PartAbove
+from tailrace.spark.plan_reader.pushed_filters import with_pushed_filters
 from tailrace.spark.plan_reader.reading import Made, Reading, call_of, stateless, stream_of
 from tailrace.spark.plan_reader.registry import READERS, is_stateful
 from tailrace.spark.query.runtime import SparkRuntime
@@ -36,7 +37,7 @@ class ReadPlan:
 
 def read_plan(frame: DataFrame) -> ReadPlan:
     """The query of a DataFrame; ``AnalysisError`` where Tailrace has no equal of it."""
-    plan, texts = plan_of(frame), Texts()
+    plan, texts = with_pushed_filters(plan_of(frame), frame.sparkSession), Texts()
     needed = frozenset(each.id for each in plan.output)
     try:
         made, part = _read(plan, Reading(frame.sparkSession, plan, needed, texts, 0, _source))

@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.api.relations import Relation
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
-from tailrace.spark.expressions.catalyst import Expression, Node
+from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns, Texts
+from tailrace.spark.expressions.plans import Node
 from tailrace.spark.query.runtime import SparkRuntime
 from tailrace.spark.sources.schema import fields_of
 

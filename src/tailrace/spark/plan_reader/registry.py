@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.spark.expressions.catalyst import Node
+from tailrace.spark.expressions.plans import Node
 from tailrace.spark.plan_reader.aggregation import read_aggregation, read_distinct
 from tailrace.spark.plan_reader.deduplication import read_deduplication, read_deduplication_within_watermark
 from tailrace.spark.plan_reader.reading import Reader

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from tailrace.api.relations import Join
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
-from tailrace.spark.expressions.catalyst import EqualKeys, Expression, Node
+from tailrace.spark.expressions.catalyst import Expression
+from tailrace.spark.expressions.plans import EqualKeys, Node
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
 from tailrace.spark.plan_reader.time_range import DAY_US, ExactCondition, exact_condition
 

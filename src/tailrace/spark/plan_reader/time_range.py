@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tailrace.errors import AnalysisError
-from tailrace.spark.expressions.catalyst import Expression, Node
+from tailrace.spark.expressions.catalyst import Expression
+from tailrace.spark.expressions.plans import Node
 
 _MIRRORED = {
     "LessThan": "GreaterThan",

@@ -1,0 +1,261 @@
+"""The nodes of analysed logical plans, and DataFrames made of parts of them. See ``catalyst``, whose rules hold here.
+
+Threads: the caller's. Each access is a call to the JVM, so that readers keep what they need twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.spark.expressions.catalyst import (
+    Expression,
+    analysed_plan,
+    catalyst,
+    items_of,
+    java_class,
+    optimized_plan,
+    plan_under,
+    rows_of_plan,
+    seq_of,
+    uses,
+)
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """An aggregate function as an aggregation calls it. ``condition``: of its ``FILTER`` clause."""
+
+    function: Expression
+    distinct: bool
+    condition: Expression | None
+    result: Expression  # the column in which the rest of the aggregation finds it
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """An aggregation taken apart: ``results`` are made of the keys' and the calls' columns."""
+
+    keys: list[Expression]
+    calls: list[AggregateCall]
+    results: list[Expression]
+
+
+@dataclass(frozen=True)
+class EqualKeys:
+    """The condition of a join: expressions of the left and of the right side that are equal, and what is left of it."""
+
+    left: list[Expression]
+    right: list[Expression]
+    rest: Expression | None
+
+
+_ANY_WATERMARK_MS = 1 << 40
+"""Bounds move with the watermark: any will do to see how far they are from it. (Below 2^31 it would be no long.)"""
+
+
+class Node:
+    """A node of an analysed plan."""
+
+    def __init__(self, java: Any) -> None:
+        self._java = java
+
+    @cached_property
+    @uses("TreeNode.nodeName()")
+    def kind(self) -> str:
+        return str(self._java.nodeName())
+
+    @cached_property
+    @uses("LogicalPlan.children()")
+    def children(self) -> list[Node]:
+        return [Node(each) for each in items_of(self._java.children())]
+
+    @property
+    def child(self) -> Node:
+        (only,) = self.children
+        return only
+
+    @cached_property
+    @uses("LogicalPlan.isStreaming()")
+    def is_streaming(self) -> bool:
+        return bool(self._java.isStreaming())
+
+    @cached_property
+    @uses("LogicalPlan.output()")
+    def output(self) -> list[Expression]:
+        return [Expression(each) for each in items_of(self._java.output())]
+
+    @cached_property
+    @uses("QueryPlan.expressions()")
+    def expressions(self) -> list[Expression]:
+        return [Expression(each) for each in items_of(self._java.expressions())]
+
+    @cached_property
+    @uses("QueryPlan.subqueries()")
+    def subqueries(self) -> list[Node]:
+        """Plans inside its expressions."""
+        return [Node(each) for each in items_of(self._java.subqueries())]
+
+    @uses("Filter.condition()")
+    def condition(self) -> Expression:
+        """Of a ``Filter``."""
+        return Expression(self._java.condition())
+
+    @uses("Expand.projections()")
+    def first_projection(self) -> list[Expression]:
+        """Of an ``Expand``: what its first row of each is made of."""
+        return [Expression(each) for each in items_of(self._java.projections().apply(0))]
+
+    @uses("Join.joinType()")
+    def join_type(self) -> str:
+        return str(self._java.joinType().toString())
+
+    @uses("ExtractEquiJoinKeys.unapply()")
+    def equal_keys(self) -> EqualKeys | None:
+        """Of a ``Join``; None where nothing has to be equal."""
+        found = catalyst("planning.ExtractEquiJoinKeys").unapply(self._java)
+        if not found.isDefined():
+            return None
+        parts = found.get()
+        left, right = ([Expression(each) for each in items_of(keys)] for keys in (parts._2(), parts._3()))
+        return EqualKeys(left, right, Expression(parts._4().get()) if parts._4().isDefined() else None)
+
+    @uses("StreamingJoinHelper.getStateValueWatermark()")
+    def state_bound_ms(self, side: int) -> int | None:
+        """Of a ``Join``: rows of this side (0: left) whose time is at or before the other's watermark and so much match
+        nothing that comes; None: any of them may.
+        """
+        own, other = (self.children[number]._java.outputSet() for number in (side, 1 - side))
+        helper, any_watermark = (
+            catalyst("analysis.StreamingJoinHelper"),
+            java_class("scala.Option").apply(_ANY_WATERMARK_MS),
+        )
+        found = helper.getStateValueWatermark(own, other, self._java.condition(), any_watermark)
+        return int(found.get()) - _ANY_WATERMARK_MS if found.isDefined() else None
+
+    def optimized(self, spark: SparkSession) -> Node:
+        """As Spark runs it."""
+        return Node(optimized_plan(spark, self._java))
+
+    @cached_property
+    @uses("TreeNode.containsPattern()")
+    def reads_clock(self) -> bool:
+        """Whether it, or something below it, depends on the time of day."""
+        return bool(self._java.containsPattern(catalyst("trees.TreePattern").CURRENT_LIKE()))
+
+    @uses("EventTimeWatermark.eventTime()")
+    def event_time_id(self) -> int:
+        """Of an ``EventTimeWatermark``: its column."""
+        return int(self._java.eventTime().exprId().id())
+
+    @uses("LocalLimit()")
+    def limited(self) -> Node:
+        """A limit over this node that leaves no row out."""
+        endless = catalyst("expressions.Literal")(
+            (1 << 31) - 1, java_class("org.apache.spark.sql.types.DataTypes").IntegerType
+        )
+        return Node(catalyst("plans.logical.LocalLimit")(endless, self._java))
+
+    @uses("Filter()")
+    def where(self, condition: Expression) -> Node:
+        """A filter over this node."""
+        return Node(catalyst("plans.logical.Filter")(condition._java, self._java))
+
+    @uses("Deduplicate.keys()")
+    def keys(self) -> list[Expression]:
+        """Of a ``Deduplicate``: the columns by which rows are compared."""
+        return [Expression(each) for each in items_of(self._java.keys())]
+
+    @uses("PhysicalAggregation.unapply()")
+    def aggregated(self) -> Aggregated:
+        """Of an ``Aggregate``."""
+        parts = catalyst("planning.PhysicalAggregation").unapply(self._java).get()
+        return Aggregated(
+            [Expression(each) for each in items_of(parts._1())],
+            [_call(each) for each in items_of(parts._2())],
+            [Expression(each) for each in items_of(parts._3())],
+        )
+
+    @uses("LogicalPlan.withNewChildren()")
+    def with_children(self, children: Sequence[Node]) -> Node:
+        return Node(self._java.withNewChildren(seq_of([each._java for each in children])))
+
+    def with_child(self, number: int, child: Node) -> Node:
+        """The node over another child in the place of one."""
+        children = list(self.children)
+        children[number] = child
+        return self.with_children(children)
+
+    @uses("Project()")
+    def choosing(self, expressions: Iterable[Expression]) -> Node:
+        """A projection of this node."""
+        chosen = seq_of([each._java for each in expressions])
+        return Node(catalyst("plans.logical.Project")(chosen, self._java))
+
+    def walk(self) -> Iterator[Node]:
+        """Itself and all below that streams, from the top."""
+        yield self
+        for child in self.children:
+            if child.is_streaming:
+                yield from child.walk()
+
+    @uses("Dataset.ofRows()")
+    def frame(self, spark: SparkSession) -> DataFrame:
+        return rows_of_plan(spark, self._java)
+
+
+def _call(java: Any) -> AggregateCall:
+    condition = java.filter()
+    return AggregateCall(
+        Expression(java.aggregateFunction()),
+        bool(java.isDistinct()),
+        Expression(condition.get()) if condition.isDefined() else None,
+        Expression(java.resultAttribute()),
+    )
+
+
+def plan_of(frame: DataFrame) -> Node:
+    """The analysed plan of a DataFrame, SQL's common table expressions put where they are used."""
+    return Node(analysed_plan(frame))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node above an operator, and which of its children leads to the operator."""
+
+    node: Node
+    number: int
+
+
+class Template:
+    """A part of a plan, to be put over rows that come in place of what was below it.
+
+    ``leaf``: columns that the part reads, and the number of each among the columns of such rows. ``results``: what the
+    part begins with, made of these; None: they are passed on. ``steps``: from the lowest node up. All of it is analysed
+    already, and so is what is made of it: Spark only has to plan it.
+    """
+
+    def __init__(
+        self, leaf: Sequence[tuple[Expression, int]], results: Sequence[Expression] | None, steps: Sequence[Step]
+    ) -> None:
+        self._leaf = [(each._java.exprId(), each.name, number) for each, number in leaf]
+        self._steps = [(step.node._java, step.number, [each._java for each in step.node.children]) for step in steps]
+        self._results = None if results is None else [each._java for each in results]
+
+    @uses("LogicalPlan.setAnalyzed()")
+    def over(self, frame: DataFrame) -> DataFrame:
+        below = plan_under(frame)
+        alias, project = catalyst("expressions.Alias"), catalyst("plans.logical.Project")
+        columns, none, empty = below.output(), java_class("scala.Option").empty(), seq_of([])
+        named = [alias(columns.apply(number), name, id_, empty, none, empty) for id_, name, number in self._leaf]
+        plan = project(seq_of(named), below)
+        if self._results is not None:
+            plan = project(seq_of(self._results), plan)
+        for node, number, children in self._steps:
+            plan = node.withNewChildren(seq_of([*children[:number], plan, *children[number + 1 :]]))
+        plan.setAnalyzed()
+        return rows_of_plan(frame.sparkSession, plan)
