@@ -15,8 +15,10 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.types import StructField, StructType
 
+from support.processes import wait_until
 from tailrace.spark import private
 from tailrace.spark.sources.schema import spark_type
 from tailrace.state.rows.columns import arrow_type
@@ -140,3 +142,34 @@ def test_a_folder_is_reached_by_sparks_own_file_systems(spark: SparkSession, tmp
     folder.remove("x")
     folder.remove("x")
     assert not folder.exists("x")
+
+
+def test_a_listener_comes_first_and_changes_the_progress(spark: SparkSession, tmp_path: Path) -> None:
+    class Last(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None: ...
+        def onQueryProgress(self, event: Any) -> None:
+            seen.append(event.progress.durationMs)
+
+        def onQueryTerminated(self, event: Any) -> None:
+            seen.append({})
+
+    def change(progress: dict[str, Any]) -> dict[str, Any]:
+        return {**progress, "durationMs": {"ours": progress["batchId"] + 7}}
+
+    seen: list[dict[str, int]] = []
+    ended: list[str] = []
+    ids: list[tuple[str, str]] = []
+    session, last = spark.newSession(), Last()
+    session.streams.addListener(last)
+    ours = private.ProgressListener(change, ended.append)
+    for _ in range(2):  # it is there once, however often it is asked for
+        private.listen_first(session, ours)
+    writer = session.readStream.format("rate").load().writeStream.trigger(once=True)
+    writer = writer.foreachBatch(lambda batch, _: ids.append(private.streaming_ids(batch.sparkSession)))
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    query.awaitTermination()
+    wait_until("the last event", lambda: {} in seen, 30)
+    assert ids == [(query.id, query.runId)] and ended == [query.runId]
+    assert seen == [{"ours": 7}, {}]
+    assert query.lastProgress is not None and query.lastProgress.durationMs == {"ours": 7}
+    session.streams.removeListener(last)

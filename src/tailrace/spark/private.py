@@ -10,7 +10,9 @@ Threads: the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -18,9 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.group import GroupedData
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+from pyspark.sql.streaming.listener import JStreamingQueryListener
 from pyspark.sql.types import StructType
 
 from tailrace.errors import AnalysisError
@@ -30,6 +35,7 @@ JAVA_ERROR = Py4JJavaError
 
 _BATCH_NODE = "org.apache.spark.sql.execution.LogicalRDD"
 _LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
+_log = logging.getLogger("tailrace")
 _SUPPORTED = "docs/reference/support-matrix.md lists the versions of PySpark that are tested: install one of them"
 
 
@@ -135,6 +141,96 @@ def grouped_frame(grouped: GroupedData) -> DataFrame:
     with changed("GroupedData._df"):
         frame: DataFrame = grouped._df
         return frame
+
+
+def streaming_ids(spark: SparkSession) -> tuple[str, str]:
+    """The ids of the query and of its run, inside of its batch function. PySpark gives that function the epoch only."""
+    with changed("SparkContext.getLocalProperty()"):
+        context = spark.sparkContext
+        return str(context.getLocalProperty("sql.streaming.queryId")), str(
+            context.getLocalProperty("spark.jobGroup.id")
+        )
+
+
+class ProgressListener(JStreamingQueryListener):
+    """Changes the progress of streaming queries before other listeners get it.
+
+    Spark's progress cannot be changed, and holds no state operators where the plan has none of Spark's. So another one
+    is made of JSON, as Spark Connect does, and what it holds replaces what the first one holds: Spark keeps that one,
+    and gives it to all listeners, its UI and ``lastProgress``.
+    """
+
+    def __init__(self, change: Callable[[dict[str, Any]], dict[str, Any] | None], ended: Callable[[str], None]) -> None:
+        """``change``: of the progress as JSON; None leaves it as it is. ``ended``: gets the id of a run."""
+        self._change = change
+        self._ended = ended
+        self._warned = False
+
+    def onQueryStarted(self, jevent: Any) -> None:
+        pass
+
+    def onQueryIdle(self, jevent: Any) -> None:
+        pass
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        try:
+            with changed("StreamingQueryProgress.fromJson()"):
+                progress = jevent.progress()
+                more = self._change(json.loads(progress.json()))
+                if more is not None:
+                    _replace_progress(progress, json.dumps({"eventTime": {}, **more}))  # what Spark left out as empty
+        except Exception as error:
+            if not self._warned:
+                _log.warning("Spark's progress goes without what Tailrace knows: %s", error)
+            self._warned = True
+
+    def onQueryTerminated(self, jevent: Any) -> None:
+        self._ended(str(jevent.runId().toString()))
+
+
+def listen_first(spark: SparkSession, listener: ProgressListener) -> None:
+    """Before all listeners that the session has, its UI's too, and those that come. ``addListener`` adds at the end."""
+    with changed("StreamingQueryManager.listenerBus"):
+        context: Any = spark.sparkContext
+        ensure_callback_server_started(context._gateway)
+        manager: Any = spark._jsparkSession.streams()
+        bus = _open_field(manager.getClass(), "listenerBus").get(manager)
+        wrapped = _wrapped_listener(listener, context._gateway)
+        entries = getattr(bus, "org$apache$spark$util$ListenerBus$$listenersPlusTimers")()
+        if all(each._1() != wrapped for each in entries):
+            scala: Any = context._jvm.scala
+            entries.insert(0, scala.Tuple2(wrapped, scala.Option.empty()))  # one step, since others may add theirs
+
+
+_PROGRESS_FIELDS = ("durationMs", "eventTime", "stateOperators", "sink")
+_PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryProgress"
+
+
+def _replace_progress(progress: Any, text: str) -> None:
+    parse, fields = _progress_calls(SparkContext._jvm)
+    made = parse(text)
+    for field in fields:
+        field.set(progress, field.get(made))
+
+
+@lru_cache(maxsize=1)
+def _progress_calls(jvm: Any) -> tuple[Any, list[Any]]:
+    """Makes a progress of JSON; the fields that are replaced."""
+    companion = getattr(getattr(jvm.org.apache.spark.sql.streaming, "StreamingQueryProgress$"), "MODULE$")
+    shape = jvm.java.lang.Class.forName(_PROGRESS)
+    return companion.fromJson, [_open_field(shape, name) for name in _PROGRESS_FIELDS]
+
+
+def _open_field(shape: Any, name: str) -> Any:
+    field = shape.getDeclaredField(name)
+    field.setAccessible(True)
+    return field
+
+
+@lru_cache(maxsize=1)
+def _wrapped_listener(listener: ProgressListener, gateway: Any) -> Any:
+    """One object of the JVM for each listener: two of them would be two listeners."""
+    return gateway.jvm.PythonStreamingQueryListenerWrapper(listener)
 
 
 _NOT_RENAMED = ("FileAlreadyExistsException", "RemoteFileChangedException")

@@ -177,19 +177,19 @@ class EpochProgress:
     def spilled_bytes(self) -> int:
         return sum(each.spilled_bytes for each in self.operators)
 
+    def event_time(self) -> dict[str, str]:
+        """As Spark writes it: times in milliseconds, and only those that are known."""
+        times = {"max": self.time_max, "watermark": self.watermark}
+        return {name: _time_text(time) for name, time in times.items() if time > MIN_MICROS}
+
     def asDict(self) -> dict[str, Any]:
         seconds = max(self.duration_ms.add_batch, 1e-3) / 1e3
-        event_time = {}
-        if self.time_max > MIN_MICROS:
-            event_time["max"] = _time_text(self.time_max)
-        if self.watermark > MIN_MICROS:
-            event_time["watermark"] = _time_text(self.watermark)
         return {
             "id": self.query.id,
             "runId": self.query.run_id,
             "run": self.query.run,
             "name": self.query.name,
-            "timestamp": timestamp_text(self.started),
+            "timestamp": _time_text(int(self.started * 1e6)),
             "batchId": self.epoch,
             "tries": self.tries,
             "replayed": self.replayed,
@@ -198,7 +198,7 @@ class EpochProgress:
             "processedRowsPerSecond": round(self.input_rows / seconds, 1),
             "durationMs": self.duration_ms.to_json(),
             "timeline": [[each.epoch, each.name, round(each.began, 4), round(each.ended, 4)] for each in self.timeline],
-            "eventTime": event_time,
+            "eventTime": self.event_time(),
             "stateOperators": [each.to_json() for each in self.operators],
             "state": {
                 "numRowsTotal": self.state_rows,
@@ -236,7 +236,8 @@ class EpochProgress:
 
 
 def _time_text(micros: int) -> str:
+    seconds, rest = divmod(micros, 1_000_000)
     try:
-        return timestamp_text(micros / 1e6)
+        return f"{timestamp_text(seconds)[:-1]}.{rest // 1000:03}Z"
     except (ValueError, OverflowError, OSError):  # outside the years that a calendar knows
         return f"{micros} us"

@@ -51,6 +51,7 @@ from tailrace.spark.hints.plan import HintPlan
 from tailrace.spark.processors.code import TIMEOUTS, group_state_code, processor_code, struct_of, timezone_of
 from tailrace.spark.processors.initial_state import initial_of, with_initial_states
 from tailrace.spark.query.query import Failure, Running, StreamingQuery
+from tailrace.spark.query.spark_progress import ReportedRunner, report_to_listeners
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.servers.losses import RetryBudget
 from tailrace.spark.servers.placement import refuse_dynamic_allocation
@@ -203,8 +204,9 @@ class SparkRuntime:
             if ticks is not None:
                 receipts = receipts.union(ticks.receipts(spark))
             controller.trim_spark_logs()
-            started = _start_spark_query(query, receipts, locations.checkpoint, failure.keeping(runner.run))
-            runner.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
+            report_to_listeners(spark)
+            run_epoch = failure.keeping(ReportedRunner(runner))
+            started = _start_spark_query(query, receipts, locations.checkpoint, run_epoch)
             # Tasks that send to a silent server on another machine would wait for it: the epoch begins anew.
             group = str(started.runId)
             fleet.has_jobs = lambda: _has_jobs(spark.sparkContext, group)
