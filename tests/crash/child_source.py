@@ -21,12 +21,12 @@ from pyspark.sql import DataFrame, SparkSession
 import tailrace as tr
 from support.crash.source_queries import SOURCES
 from support.queries.file_sink import FileSink
-from support.servers.kafka_broker import connector_jars
 from support.session import session_builder
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.spark_logs.log_files import spark_epochs
 from tailrace.env.stores.location import open_store
+from tailrace.lab.servers.kafka import connector_jars
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"

@@ -19,11 +19,11 @@ import pytest
 from support.crash.source_queries import ROWS, SOURCES, answers, epochs_taken, offset_line
 from support.processes import TESTS, Sandbox, kill, wait_until
 from support.queries.file_sink import PAUSED, written
-from support.servers.kafka_broker import KafkaBroker, connector_jars
 from tailrace.commit.inspect import inspect
 from tailrace.commit.log import CommitLog
 from tailrace.commit.spark_logs.log_files import BACKUP, spark_epochs
 from tailrace.env.stores.location import open_store
+from tailrace.lab.servers.kafka import KafkaBroker, connector_jars
 from tailrace.lab.servers.s3 import REGION, S3Server
 from tailrace.lab.servers.s3a import s3a_confs
 
@@ -292,14 +292,3 @@ def test_kafka_that_hides_what_is_gone_commits_before_the_sink(broker: KafkaBrok
         killed.ends(reader={"failOnDataLoss": "false"})
         assert "commit sync, since Kafka leaves out records that are gone (failOnDataLoss false)" in killed.message()
         killed.check()
-
-
-@pytest.mark.long
-def test_the_broker_goes_with_a_test_that_is_killed() -> None:
-    with Sandbox() as sandbox:
-        serving = sandbox.start(TESTS / "support" / "servers" / "kafka_broker.py", {})
-        wait_until("the broker", lambda: "serves at" in sandbox.log_tail(), SEEN_S, 0.1)
-        assert len(sandbox.living()) >= 3, "itself, the guard and the broker"
-        kill(serving.pid)
-        serving.wait()
-        assert sandbox.gone_within(20.0) == []

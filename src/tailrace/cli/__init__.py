@@ -14,7 +14,7 @@ from typing import NoReturn
 from rich.panel import Panel
 from rich.text import Text
 
-from tailrace.cli import checkpoint, workloads
+from tailrace.cli import checkpoint, serve, workloads
 from tailrace.cli.app import app, err
 from tailrace.cli.bench import commands, prefetch
 from tailrace.cli.espbench import generate as espbench_generate
@@ -31,6 +31,7 @@ __all__ = [
     "main",
     "prefetch",
     "replay",
+    "serve",
     "workloads",
 ]
 

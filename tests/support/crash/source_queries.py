@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from support.servers.kafka_broker import PARTITIONS
 from tailrace.commit.spark_logs.log_files import spark_epochs
 from tailrace.env.stores.object_store import ObjectStore
+from tailrace.lab.servers.kafka import PARTITIONS
 from tailrace.testing import ScriptedSource
 
 ROWS = 40

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -94,8 +95,44 @@ class GuardedServer(ABC):
                 time.sleep(0.02)
 
 
+class RestartableServer(GuardedServer):
+    """One that tests end in between: ``_start`` may be called again, with the same port and the same data."""
+
+    crash_signal = signal.SIGKILL
+
+    @property
+    def pid(self) -> int:
+        """Of the server itself, which is the guard's only child."""
+        assert self._guard is not None
+        guard = self._guard.pid
+        return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+
+    def kill(self) -> None:
+        """The server dies at once, as by a crash of its own; ``restart`` brings it back at the same port."""
+        guard, pid = self._guard, self.pid
+        assert guard is not None and guard.stdin is not None
+        self._guard = None
+        os.kill(pid, self.crash_signal)
+        guard.wait()  # sees that the server has ended and leaves the folder, which it removes when its input closes
+        guard.stdin.close()
+
+    def restart(self) -> None:
+        if self._guard is not None:
+            self.kill()
+        self._start()
+
+
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port: int = free.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Held all at once while looking, so that no two are the same."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for each in held:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in held]
+    finally:
+        for each in held:
+            each.close()
