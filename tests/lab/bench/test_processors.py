@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,7 +97,8 @@ def test_a_program_gives_what_plain_python_computes(spark: SparkSession, tmp_pat
     settings = Settings(ROWS * BATCHES, ROWS, 1, workload.values([f"keys={KEYS}"]))
     batches: list[Batch] = []
     for number, tables in enumerate(workload.inputs(settings)):
-        write_batch(tables[FEED], tmp_path / "events", f"{number:06d}", 1)
+        path = write_batch(tables[FEED], tmp_path / "events", f"{number:06d}", 1)
+        os.utime(path, (number, number))  # Spark reads them in this order
         batches.append(list(zip(*(tables[FEED][column].to_pylist() for column in ("key", "value", "ms")), strict=True)))
     assert {len({key for key, _, _ in batch}) for batch in batches} == {KEYS}
     found: dict[int, Rows] = {}

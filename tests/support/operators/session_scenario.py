@@ -58,7 +58,7 @@ def streams(draw: st.DrawFn, epochs_max: int = 8) -> list[list[Row]]:
 def end_of(row: Row) -> int | None:
     """Where rows have gaps of their own: some none at all, some one that lasts no time."""
     _, time, value, _ = row
-    return None if value is None else time + (0 if value < -8 else OWN_GAPS[value % len(OWN_GAPS)])
+    return None if value is None or time is None else time + (0 if value < -8 else OWN_GAPS[value % len(OWN_GAPS)])
 
 
 def batch_of(rows: list[Row]) -> pa.RecordBatch:
