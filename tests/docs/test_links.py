@@ -42,6 +42,9 @@ def test_sources_name_pages_that_exist() -> None:
     assert missing == set()
 
 
+WRITTEN_BY_TESTS = (DOCS / "reference/spark-examples.md",)
+
+
 @pytest.mark.parametrize("page", pages(), ids=named)
 def test_pages_name_sources_that_exist(page: Path) -> None:
     places = (ROOT, ROOT / "src" / "tailrace", ROOT / "tests")
@@ -51,7 +54,9 @@ def test_pages_name_sources_that_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=named)
 def test_lines_are_short_enough_to_review(page: Path) -> None:
-    long = [number for number, line in enumerate(page.read_text().splitlines(), 1) if len(line) > LINE_MAX]
+    lines = enumerate(page.read_text().splitlines(), 1)
+    rows = "|" if page in WRITTEN_BY_TESTS else None  # a row of a table has one line
+    long = [number for number, line in lines if len(line) > LINE_MAX and not (rows and line.startswith(rows))]
     assert long == []
 
 
