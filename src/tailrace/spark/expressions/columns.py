@@ -33,7 +33,7 @@ class Texts:
         return _NAME.sub(lambda found: self._by_name.get(found.group(), found.group()), message)
 
     def legend(self) -> str:
-        return ", ".join(f"{name} = {text}" for name, text in self._by_name.items())
+        return ", ".join(f"{name} = {text}" for name, text in self._by_name.items() if name != text)
 
 
 class Columns:
