@@ -25,6 +25,7 @@ from tailrace.api.definition import AvailableNow, Once, ProcessingTime, QueryDef
 from tailrace.api.options import CommitMode, Options, Route, WatermarkPolicy, default_state_location
 from tailrace.api.processors import ProcessorCode, TimeMode
 from tailrace.api.relations import OutputMode, Relation, SparkHop
+from tailrace.api.runtime import Projected
 from tailrace.api.stream import Stream
 from tailrace.api.tables import LookupTable
 from tailrace.commit.controller import Controller
@@ -61,6 +62,7 @@ from tailrace.spark.sinks.sinks import late_sink_of, sink_of
 from tailrace.spark.sources.hops import hop_behind
 from tailrace.spark.sources.inputs import ingested, source_rows
 from tailrace.spark.sources.inspection import check_source, numbers_tasks, read_once
+from tailrace.spark.sources.projection import Asked, Projection
 from tailrace.spark.sources.schema import fields_of
 from tailrace.spark.sources.splits import InputSplits
 from tailrace.spark.sources.static_join import enriched
@@ -132,6 +134,19 @@ class SparkRuntime:
     def transformed(self, source: object, function: Callable[..., object]) -> tuple[object, tuple[Field, ...]]:
         made = transformed(source, function)
         return made, fields_of(frame_of(made).schema)
+
+    def projected(
+        self,
+        source: object,
+        schema: Sequence[Field],
+        time: str | None,
+        groups: Sequence[object],
+        aggregates: Sequence[object],
+        *,
+        whole: bool,
+    ) -> Projected:
+        asked = Asked(source, schema, time, groups, aggregates)
+        return Projection(self._spark, asked, self.ansi).made(whole=whole)
 
     def hop(self, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
         return hop_behind(self._spark, relation, function, label)
