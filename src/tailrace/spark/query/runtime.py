@@ -53,6 +53,7 @@ from tailrace.spark.processors.code import TIMEOUTS, group_state_code, processor
 from tailrace.spark.processors.initial_state import initial_of, with_initial_states
 from tailrace.spark.query.query import Failure, Running, StreamingQuery
 from tailrace.spark.query.spark_progress import ReportedRunner, report_to_listeners
+from tailrace.spark.query.stream_manager import replace_stream_manager
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.servers.losses import RetryBudget
 from tailrace.spark.servers.placement import refuse_dynamic_allocation
@@ -158,6 +159,7 @@ class SparkRuntime:
         return "\n".join([text, *lookahead_lines({name: Lookahead(found) for name, found in points.items()})])
 
     def start(self, query: QueryDefinition) -> StreamingQuery:
+        replace_stream_manager()
         budget = RetryBudget(query.options.recovery_timeout / 1e6)
         return StreamingQuery(self._run(query, budget), lambda: self._run(query, budget), budget)
 
