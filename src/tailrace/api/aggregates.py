@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tailrace.api.columns import ColumnOrName
 from tailrace.errors import AnalysisError
 from tailrace.types import DataType, Field
 
@@ -40,13 +39,10 @@ class AggregateFunction(Protocol):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate of columns; a count of rows has none. ``shown``: its default name, with ``{}`` for the columns.
-
-    ``columns``: what the user gave. In a relation they are names.
-    """
+    """One aggregate of columns; a count of rows has none. ``shown``: its default name, with ``{}`` for the columns."""
 
     function: AggregateFunction
-    columns: tuple[ColumnOrName, ...]
+    columns: tuple[str, ...]
     arguments: tuple[Any, ...] = ()
     shown: str = "{}"
     code: str | None = None  # a user's functions, packed
@@ -61,19 +57,14 @@ class Aggregate:
     @property
     def name(self) -> str:
         """The name of the output column: the alias, or Spark's default."""
-        return self.shown.format(", ".join(map(str, self.columns))) if self.alias_name is None else self.alias_name
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns of one that is resolved."""
-        return tuple(column for column in self.columns if isinstance(column, str))
+        return self.shown.format(", ".join(self.columns)) if self.alias_name is None else self.alias_name
 
     def output_type(self, schema: Sequence[Field]) -> DataType:
         """The type of the output, Spark's own, over columns of this schema."""
         by_name = {field.name: field.type for field in schema}
-        types = tuple(by_name[column] for column in self.names)
-        return self.function.result_type(self.names, types, self.arguments)
+        types = tuple(by_name[column] for column in self.columns)
+        return self.function.result_type(self.columns, types, self.arguments)
 
 
-BY_NAME: dict[str, Callable[[ColumnOrName], Aggregate]] = {}
+BY_NAME: dict[str, Callable[[str], Aggregate]] = {}
 """Those that need no more than a column's name, for ``agg({"price": "max"})``, as PySpark allows it."""

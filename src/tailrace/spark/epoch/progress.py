@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,19 +124,9 @@ class OperatorProgress:
         }
 
 
-class Entry(dict[str, Any]):
-    """A part of a progress, which reads as PySpark's: ``entry["numRowsTotal"]`` and ``entry.numRowsTotal``."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"there is no {name}, only {', '.join(self)}") from None
-
-
 @dataclass(frozen=True)
-class EpochProgress(Mapping[str, Any]):
-    """One epoch. Reads as PySpark's: ``progress["stateOperators"]`` and ``progress.stateOperators[0].numRowsTotal``."""
+class EpochProgress:
+    """One epoch. Reads like a mapping too: ``progress["numInputRows"]``."""
 
     query: QueryIdentity
     operators: tuple[OperatorProgress, ...]  # of the chain, the first one first
@@ -157,8 +147,6 @@ class EpochProgress(Mapping[str, Any]):
     duration_ms: Durations = field(default_factory=Durations)
     timeline: tuple[Step, ...] = ()  # of this epoch, and of the newest commit that is durable
     lookaheads: tuple[LookaheadProgress, ...] = ()  # by operator
-    spark: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What Spark says of the same epoch, as JSON: empty until it says so, which is after the epoch."""
 
     @property
     def late_rows(self) -> int:
@@ -208,12 +196,10 @@ class EpochProgress(Mapping[str, Any]):
             "numInputRows": self.input_rows,
             "inputRowsPerSecond": round(self.input_rows / self.since_last_s, 1) if self.since_last_s > 0 else 0.0,
             "processedRowsPerSecond": round(self.input_rows / seconds, 1),
-            "durationMs": {**self.spark.get("durationMs", {}), **self.duration_ms.to_json()},
+            "durationMs": self.duration_ms.to_json(),
             "timeline": [[each.epoch, each.name, round(each.began, 4), round(each.ended, 4)] for each in self.timeline],
             "eventTime": self.event_time(),
-            "stateOperators": [Entry(each.to_json()) for each in self.operators],
-            "sources": [Entry(each) for each in self.spark.get("sources", ())],
-            "observedMetrics": self.spark.get("observedMetrics", {}),
+            "stateOperators": [each.to_json() for each in self.operators],
             "state": {
                 "numRowsTotal": self.state_rows,
                 "numRowsUpdated": self.state_rows_updated,
@@ -231,7 +217,7 @@ class EpochProgress(Mapping[str, Any]):
                 "spilledBytes": self.spilled_bytes,
             },
             "lookahead": [each.to_json() for each in self.lookaheads],
-            "sink": Entry({**self.spark.get("sink", {}), "numOutputRows": self.output_rows}),
+            "sink": {"numOutputRows": self.output_rows},
         }
 
     @property
@@ -245,17 +231,8 @@ class EpochProgress(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         return self.asDict()[key]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.asDict())
-
-    def __len__(self) -> int:
-        return len(self.asDict())
-
-    def __getattr__(self, name: str) -> Any:
-        """Spark's names as attributes: what this class calls otherwise."""
-        if not name.startswith("_") and name in (keys := self.asDict()):
-            return keys[name]
-        raise AttributeError(f"a progress has no {name}")
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.asDict().get(key, default)
 
 
 def _time_text(micros: int) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.columns import ColumnOrName
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import Descriptor, anything, boolean, numeric
 from tailrace.operators.aggregate.functions.values import Values
@@ -76,7 +75,7 @@ _SUM = Descriptor(
 _AVG = Descriptor("avg", _mean_type, keeps=_mean_of, finish=_mean, takes=numeric, made_of=" / ".join)
 
 
-def count(col: ColumnOrName = "*") -> Aggregate:
+def count(col: str = "*") -> Aggregate:
     """Rows, or with a column's name the rows where that column is not null.
 
     >>> count().name, count("price").name
@@ -88,7 +87,7 @@ def count(col: ColumnOrName = "*") -> Aggregate:
     return _COUNT(col)
 
 
-def count_if(col: ColumnOrName) -> Aggregate:
+def count_if(col: str) -> Aggregate:
     """The rows where the column is true.
 
     >>> count_if("open").name
@@ -97,16 +96,16 @@ def count_if(col: ColumnOrName) -> Aggregate:
     return _COUNT_IF(col)
 
 
-def sum(col: ColumnOrName) -> Aggregate:
+def sum(col: str) -> Aggregate:
     """The sum of the values that are not null; null where there is none."""
     return _SUM(col)
 
 
-def avg(col: ColumnOrName) -> Aggregate:
+def avg(col: str) -> Aggregate:
     """The mean of the values that are not null."""
     return _AVG(col)
 
 
-def mean(col: ColumnOrName) -> Aggregate:
+def mean(col: str) -> Aggregate:
     """Another name for :func:`avg`."""
     return _AVG(col)

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.columns import ColumnOrName
 from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.counts_and_sums import total_type
 from tailrace.operators.aggregate.functions.descriptor import Descriptor, numeric
@@ -109,7 +108,7 @@ _SUM_DISTINCT = Descriptor(
 )
 
 
-def count_distinct(col: ColumnOrName, *cols: ColumnOrName) -> Aggregate:
+def count_distinct(col: str, *cols: str) -> Aggregate:
     """How many different values there are, exactly; nulls are left out.
 
     Of several columns, how many different rows of them; rows with a null in any of them are left out, as in Spark.
@@ -120,7 +119,7 @@ def count_distinct(col: ColumnOrName, *cols: ColumnOrName) -> Aggregate:
     return _COUNT_DISTINCT(col, *cols, shown="count(DISTINCT {})")
 
 
-def collect_set(col: ColumnOrName) -> Aggregate:
+def collect_set(col: str) -> Aggregate:
     """The different values that are not null, smallest first, so that they come in the same order whenever asked.
 
     >>> collect_set("channel").name
@@ -129,7 +128,7 @@ def collect_set(col: ColumnOrName) -> Aggregate:
     return _COLLECT_SET(col)
 
 
-def sum_distinct(col: ColumnOrName) -> Aggregate:
+def sum_distinct(col: str) -> Aggregate:
     """The sum of the different values that are not null; null where there is none.
 
     >>> sum_distinct("price").name

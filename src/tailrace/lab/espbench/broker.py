@@ -1,0 +1,100 @@
+"""The broker as the benchmark uses it: its topics, and whole topics read as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tailrace.errors import TailraceError
+
+_TIMEOUT_S = 30
+_READ_AT_ONCE = 10_000
+APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
+
+
+class Broker:
+    """``bootstrap``: its address. Each topic has one partition, since results are compared in order."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": _TIMEOUT_S * 1000})
+
+    def create(self, topics: Sequence[str]) -> None:
+        """New topics: one that exists holds messages of another run, and is an error."""
+        new = [NewTopic(topic, num_partitions=1, replication_factor=1, config=APPEND_TIME) for topic in topics]
+        for topic, result in self._admin.create_topics(new, operation_timeout=_TIMEOUT_S).items():
+            try:
+                result.result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise TailraceError(
+                        f"topic {topic} exists: give another benchmark-run or topic-prefix, so that runs do not mix"
+                    ) from error
+                raise TailraceError(f"topic {topic} cannot be made: {error}") from error
+
+    def delete(self, topics: Sequence[str]) -> None:
+        for result in self._admin.delete_topics(list(topics), operation_timeout=_TIMEOUT_S).values():
+            try:
+                result.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise TailraceError(f"a topic cannot be deleted: {error}") from error
+
+    def size(self, topic: str) -> int:
+        """How far the topic goes: the offset behind its last message."""
+        consumer = self._consumer("read_committed")
+        try:
+            _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise TailraceError(f"topic {topic} cannot be read: {error}") from error
+        finally:
+            consumer.close()
+        return int(high)
+
+    def read(self, topic: str) -> pa.Table:
+        """All committed messages up to the end as it is now: ``offset``, ``time_ms`` and ``value``."""
+        consumer = self._consumer("read_committed")
+        offsets: list[int] = []
+        times: list[int] = []
+        values: list[bytes] = []
+        try:
+            _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_TIMEOUT_S)
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            while consumer.position([TopicPartition(topic, 0)])[0].offset < high:
+                several = consumer.consume(_READ_AT_ONCE, timeout=1)
+                for message in several:
+                    if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
+                        raise TailraceError(f"topic {topic} cannot be read: {error}")
+                    if error is None:
+                        offsets.append(message.offset())
+                        times.append(message.timestamp()[1])
+                        values.append(message.value())
+                if any(message.error() for message in several):
+                    break  # the end; what may lie between the last message and it are marks of transactions
+        except KafkaException as error:
+            raise TailraceError(f"topic {topic} cannot be read: {error}") from error
+        finally:
+            consumer.close()
+        return pa.table(
+            {
+                "offset": np.array(offsets, np.int64),
+                "time_ms": np.array(times, np.int64),
+                "value": pa.array(values, pa.binary()),
+            }
+        )
+
+    def _consumer(self, isolation: str) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "espbench-reader",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+            }
+        )
