@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -14,9 +13,6 @@ from tailrace.cli.app import err, espbench
 from tailrace.cli.console import progress_bar, show_table
 from tailrace.cli.espbench.options import ConfigFile, Data, QueryKey, given_config
 from tailrace.cli.options import OutFile
-
-if TYPE_CHECKING:
-    from tailrace.lab.espbench.sender.senders import Senders
 
 
 @espbench.command(
@@ -50,8 +46,8 @@ def send(
     Broker(address).create(topics.of(QUERIES[query]))
     with Senders(of_run) as senders:
         senders.start()
-        _watch(senders, chosen.duration_ns / 1e9)
-        streams = senders.wait()
+        with progress_bar() as progress:
+            streams = senders.wait(progress)
     faults = [fault for stream in streams if (fault := stream.fault(chosen.sender.lateness_bound_ms))]
     for fault in faults:
         err.print(Text(fault, style="red"))
@@ -64,11 +60,3 @@ def send(
     print(line, flush=True)
     if faults:
         raise typer.Exit(1)
-
-
-def _watch(senders: Senders, seconds: float) -> None:
-    with progress_bar() as progress:
-        begun = time.monotonic()
-        while senders.running:
-            progress("sending", int(min(time.monotonic() - begun, seconds)), int(seconds))
-            time.sleep(0.1)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from tailrace.lab.espbench.sender.process import Order, Sent
 _LEAD_S = 0.5
 """From the word to start until the first message: all processes have read it by then."""
 _END_S = 20
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Senders(AbstractContextManager["Senders"]):
 
     def __init__(self, orders: dict[int, list[Order]]) -> None:
         self._started: list[tuple[int, subprocess.Popen[str]]] = []
+        self._seconds = max(each.messages * each.interval_ns for several in orders.values() for each in several) / 1e9
         try:
             for stream, several in orders.items():
                 for order in several:
@@ -126,12 +129,12 @@ class Senders(AbstractContextManager["Senders"]):
             _tell(child, str(start_s))
         return start_s
 
-    @property
-    def running(self) -> bool:
-        return any(child.poll() is None for _, child in self._started)
-
-    def wait(self) -> list[StreamSent]:
-        """What each stream's senders did, when all of them are done."""
+    def wait(self, progress: Callable[[str, int, int], None]) -> list[StreamSent]:
+        """What each stream's senders did, when all of them are done. ``progress``: seconds sent, of how many."""
+        begun = time.monotonic()
+        while any(child.poll() is None for _, child in self._started):
+            progress("sending", int(min(time.monotonic() - begun, self._seconds)), int(self._seconds))
+            time.sleep(_LOOK_S)
         done: dict[int, list[Sent]] = {}
         for stream, child in self._started:
             done.setdefault(stream, []).append(Sent(**_answer(stream, child)))
