@@ -34,6 +34,14 @@ from tailrace.ids import Micros
 
 _FLAT_FORMATS = ("csv", "text")
 _DEFAULT_FORMAT = "parquet"
+_WITHOUT_EPOCHS = {
+    "continuous": "has no epochs, and Spark's continuous mode has no state",
+    "realTime": "gives rows while an epoch runs, and Tailrace gives them, exactly once, when it is done",
+}
+_SOON = (
+    "use processingTime='0 seconds' for an epoch as soon as the one before is done. tailrace.writeStream(df) leaves a "
+    "query with this trigger to Spark"
+)
 OptionValue = str | int | float | bool | None
 
 
@@ -142,11 +150,9 @@ class DataStreamWriter:
         realTime: Duration | None = None,
     ) -> DataStreamWriter:
         """``processingTime="1 second"``, ``availableNow=True``, or ``once=True``: all that is there, in one epoch."""
-        if continuous is not None or realTime is not None:
-            raise AnalysisError(
-                "only micro-batches are supported, no continuous or real-time trigger: use processingTime='0 seconds' "
-                "for an epoch as soon as the one before is done"
-            )
+        for other, interval in (("continuous", continuous), ("realTime", realTime)):
+            if interval is not None:
+                raise AnalysisError(f"trigger: {other}={interval!r} {_WITHOUT_EPOCHS[other]}: {_SOON}")
         if [processingTime, availableNow, once].count(None) != 2:
             raise AnalysisError(
                 "trigger takes exactly one of processingTime='1 second', availableNow=True and once=True"

@@ -230,7 +230,7 @@ def _open_field(shape: Any, name: str) -> Any:
 @lru_cache(maxsize=1)
 def _wrapped_listener(listener: ProgressListener, gateway: Any) -> Any:
     """One object of the JVM for each listener: two of them would be two listeners."""
-    return gateway.jvm.PythonStreamingQueryListenerWrapper(listener)
+    return gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(listener)
 
 
 _NOT_RENAMED = ("FileAlreadyExistsException", "RemoteFileChangedException")

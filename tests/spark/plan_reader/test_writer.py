@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,43 @@ def test_without_a_fallback_the_reason_is_raised(rows: DataFrame, tmp_path: Path
             writer.start()
 
     counts = rows.groupBy("k").count()
-    refused(counts, "foreach: Tailrace has no such sink", outputMode="update", foreach=print)
+    refused(counts, "clusterBy: Tailrace writes files", outputMode="update", clusterBy="k")
     refused(counts, "format 'kafka'", outputMode="update", format="kafka")
     refused(counts, "append", format="console", outputMode="append")
     with pytest.raises(tr.AnalysisError, match="toTable"):
         tr.writeStream(counts, fallback=False).toTable("counts")
+
+
+def test_rows_one_by_one(rows: DataFrame, tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+
+    def save(row: Any) -> None:  # in a task
+        (folder / f"{row.k} {row.count}").touch()
+
+    writer = tr.writeStream(rows.groupBy("k").count(), fallback=False).outputMode("update").foreach(save)
+    finished(writer.option("checkpointLocation", str(tmp_path / "check")).trigger(once=True).start())
+    assert len({each.name.split()[0] for each in folder.iterdir()}) == 8
+
+
+@pytest.mark.parametrize("trigger", [{"realTime": "5 minutes"}, {"continuous": "1 second"}], ids=str)
+def test_triggers_without_epochs_are_sparks(
+    rows: DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture, trigger: dict[str, str]
+) -> None:
+    """That Spark refuses the query as well is told by Spark."""
+    (name,) = trigger
+    if name == "realTime" and name not in signature(DataStreamWriter.trigger).parameters:
+        pytest.skip("this PySpark has no real-time mode")
+
+    def start(fallback: bool) -> None:
+        writer = tr.writeStream(rows.groupBy("k").count(), fallback).outputMode("update").format("noop")
+        writer.option("checkpointLocation", str(tmp_path / "check")).trigger(**trigger).start()
+
+    with pytest.raises(tr.AnalysisError, match=f"trigger: {name}=.*: use processingTime='0 seconds'"):
+        start(fallback=False)
+    with caplog.at_level(logging.WARNING, logger="tailrace"), pytest.raises(PySparkException):
+        start(fallback=True)
+    assert f"runs on Spark, and not on Tailrace: trigger: {name}=" in caplog.text
 
 
 def test_spark_does_not_take_over_state_of_tailrace(rows: DataFrame, tmp_path: Path) -> None:

@@ -199,8 +199,8 @@ def test_triggers(arguments, trigger):
     [
         ({"once": False}, "once must be True"),
         ({"once": True, "availableNow": True}, "exactly one"),
-        ({"continuous": "1 second"}, "micro-batches"),
-        ({"realTime": "1 second"}, "micro-batches"),
+        ({"continuous": "1 second"}, "has no epochs"),
+        ({"realTime": "1 second"}, "when it is done: use processingTime='0 seconds'"),
         ({}, "exactly one"),
         ({"processingTime": "1 second", "availableNow": True}, "exactly one"),
         ({"availableNow": False}, "True"),

@@ -90,10 +90,12 @@ class PlainWriter:
         return self._both("foreachBatch", func)
 
     def foreach(self, f: Any) -> PlainWriter:
-        return self._on_spark_alone("foreach", f)
+        return self._both("foreach", f)
 
     def clusterBy(self, *cols: str) -> PlainWriter:
-        return self._on_spark_alone("clusterBy", *cols)
+        self._spark.clusterBy(*cols)
+        self._refusals.append("clusterBy: Tailrace writes files; use partitionBy for folders, or foreachBatch")
+        return self
 
     def start(
         self,
@@ -157,11 +159,6 @@ class PlainWriter:
     def _both(self, name: str, *args: Any, **kwargs: Any) -> PlainWriter:
         getattr(self._spark, name)(*args, **kwargs)
         self._calls.append(lambda writer: getattr(writer, name)(*args, **kwargs))
-        return self
-
-    def _on_spark_alone(self, name: str, *args: Any) -> PlainWriter:
-        getattr(self._spark, name)(*args)
-        self._refusals.append(f"{name}: Tailrace has no such sink; use foreachBatch, or a format that writes files")
         return self
 
     def _check_format(self, source: str) -> None:
