@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from tailrace.api.columns import ColumnOrName
 from tailrace.errors import AnalysisError
 from tailrace.types import DataType, Field
 
@@ -39,10 +40,13 @@ class AggregateFunction(Protocol):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate of columns; a count of rows has none. ``shown``: its default name, with ``{}`` for the columns."""
+    """One aggregate of columns; a count of rows has none. ``shown``: its default name, with ``{}`` for the columns.
+
+    ``columns``: what the user gave. In a relation they are names.
+    """
 
     function: AggregateFunction
-    columns: tuple[str, ...]
+    columns: tuple[ColumnOrName, ...]
     arguments: tuple[Any, ...] = ()
     shown: str = "{}"
     code: str | None = None  # a user's functions, packed
@@ -57,14 +61,19 @@ class Aggregate:
     @property
     def name(self) -> str:
         """The name of the output column: the alias, or Spark's default."""
-        return self.shown.format(", ".join(self.columns)) if self.alias_name is None else self.alias_name
+        return self.shown.format(", ".join(map(str, self.columns))) if self.alias_name is None else self.alias_name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of one that is resolved."""
+        return tuple(column for column in self.columns if isinstance(column, str))
 
     def output_type(self, schema: Sequence[Field]) -> DataType:
         """The type of the output, Spark's own, over columns of this schema."""
         by_name = {field.name: field.type for field in schema}
-        types = tuple(by_name[column] for column in self.columns)
-        return self.function.result_type(self.columns, types, self.arguments)
+        types = tuple(by_name[column] for column in self.names)
+        return self.function.result_type(self.names, types, self.arguments)
 
 
-BY_NAME: dict[str, Callable[[str], Aggregate]] = {}
+BY_NAME: dict[str, Callable[[ColumnOrName], Aggregate]] = {}
 """Those that need no more than a column's name, for ``agg({"price": "max"})``, as PySpark allows it."""

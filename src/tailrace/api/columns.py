@@ -7,9 +7,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tailrace.errors import AnalysisError
 from tailrace.types import DataType, Field
+
+
+@runtime_checkable
+class Column(Protocol):
+    """A Column of PySpark's, which the layer that knows Spark looks into, and nothing else."""
+
+    def alias(self, *alias: str, **kwargs: Any) -> Any: ...
+
+    def isNotNull(self) -> Any: ...
+
+    def substr(self, startPos: Any, length: Any) -> Any: ...
+
+
+ColumnOrName: TypeAlias = Column | str
 
 _COLLATED = "string collate"
 KEY_TYPES = "integers, string, boolean, date, timestamp, timestamp_ntz, decimal, binary"
@@ -24,7 +39,7 @@ def resolve(name: object, schema: Sequence[Field], where: str) -> Field:
     if not isinstance(name, str):
         raise AnalysisError(
             f"{where} takes column names, but got {name!r} ({type(name).__name__}): give the name as a string, and "
-            f"compute expressions before tailrace.stream(...), for example with df.withColumn"
+            f"compute expressions before, for example with withColumn"
         )
     wanted = unquoted(name)
     exact = [field for field in schema if field.name == wanted]

@@ -16,9 +16,10 @@ from tailrace.api.checks.stateful_processor import (
     time_mode_of,
 )
 from tailrace.api.checks.top_n import ranking
-from tailrace.api.columns import resolve
+from tailrace.api.columns import Column, resolve
 from tailrace.api.processors import ProcessorCode, StatefulProcessing, TimeMode
-from tailrace.api.relations import Aggregation, OutputMode, StateTtl, WindowFunction
+from tailrace.api.relations import Aggregation, OutputMode, StateTtl, Watermark, WindowFunction
+from tailrace.api.runtime import Projected
 from tailrace.api.windows import AnySession, AnyWindow, CountWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
@@ -31,12 +32,18 @@ STORES = ("RMW", "AAR", "AUR")
 
 @dataclass(frozen=True)
 class GroupedStream:
-    """A stream and the columns it is grouped by."""
+    """A stream and the columns it is grouped by.
+
+    ``given``: the groups as the user named them. Where PySpark's Columns are among them, ``stream`` has a column for
+    each, and is made of ``ungrouped``.
+    """
 
     stream: Stream
     keys: tuple[Field, ...]
     window: AnyWindow | None
     window_position: int
+    given: tuple[object, ...]
+    ungrouped: Stream
     chosen_store: str | None = None
 
     def store(self, pattern: str) -> GroupedStream:
@@ -54,11 +61,30 @@ class GroupedStream:
             )
         return replace(self, chosen_store=name)
 
-    def agg(self, *exprs: Aggregate | dict[str, str]) -> Stream:
-        """One output column for each aggregate; ``{"price": "max"}`` is understood as in PySpark."""
+    def agg(self, *exprs: Aggregate | Column | dict[str, str]) -> Stream:
+        """One output column for each aggregate; ``{"price": "max"}`` is understood as in PySpark.
+
+        PySpark's own functions may stand beside Tailrace's, of any expressions. What is made of aggregates, as in
+        ``F.max("price") / F.count("*")``, Spark makes of the rows of each epoch.
+
+        >>> from pyspark.sql import functions as F
+        >>> spread = bids.groupBy(F.col("auction") % 8).agg(F.max("price") - F.min("price"), tr.count())
+        """
         wanted = [aggregate for expr in exprs for aggregate in _aggregates(expr)]
         if not wanted:
             raise AnalysisError("agg needs at least one aggregate: .agg(tailrace.count(), tailrace.max('price'))")
+        aggregates = [each for each in wanted if isinstance(each, Aggregate) and not _of_columns(each)]
+        if self.ungrouped is self.stream and len(aggregates) == len(wanted):
+            return self._aggregated(aggregates, self.stream.runtime.ansi)
+        grouped, projected = projected_groups(self.ungrouped, self.given, wanted)
+        grouped = replace(grouped, chosen_store=self.chosen_store)
+        made = grouped._aggregated(projected.aggregates, projected.ansi)
+        if projected.finish is None:
+            return made
+        assert made.relation is not None
+        return made.derived(self.stream.runtime.hop(made.relation, *projected.finish))
+
+    def _aggregated(self, wanted: Sequence[Aggregate], ansi: bool) -> Stream:
         stream = self.stream
         aggregation = Aggregation(
             source=stream.source,
@@ -68,7 +94,7 @@ class GroupedStream:
             window_position=self.window_position,
             keys=self.keys,
             aggregates=(*(self._resolve(aggregate) for aggregate in wanted), *self._event_time()),
-            ansi=stream.runtime.ansi,
+            ansi=ansi,
             store=self.chosen_store,
             state_ttl=self._ttl(),
         )
@@ -373,7 +399,7 @@ class GroupedStream:
         return self.stream.ttl if self.window is None or isinstance(self.window, CountWindow) else None
 
     def _resolve(self, aggregate: Aggregate) -> Aggregate:
-        fields = [resolve(column, self.stream.schema, aggregate.name) for column in aggregate.columns]
+        fields = [resolve(column, self.stream.schema, aggregate.name) for column in aggregate.names]
         brought = self.stream.brought_window
         for field in fields:
             if brought is not None and field.name == brought.name and not isinstance(brought, CountWindow):
@@ -394,8 +420,27 @@ class GroupedStream:
         return resolved
 
 
-def _aggregates(expr: object) -> list[Aggregate]:
+def projected_groups(
+    stream: Stream, groups: Sequence[object], aggregates: Sequence[object] = (), *, whole: bool = False
+) -> tuple[GroupedStream, Projected]:
+    """The groups, of a stream that has a column for each expression among them and among the aggregates."""
+    watermark = stream.watermark
+    time = None if watermark is None else watermark.column.name
+    made = stream.runtime.projected(stream.source, stream.schema, time, groups, aggregates, whole=whole)
+    if watermark is not None and made.time is not None:
+        watermark = Watermark(Field(made.time, watermark.column.type), watermark.delay)
+    projected = replace(stream, source=made.source, schema=made.schema, watermark=watermark)
+    return projected.groupBy(*made.groups), made
+
+
+def _of_columns(aggregate: Aggregate) -> bool:
+    return len(aggregate.names) < len(aggregate.columns)
+
+
+def _aggregates(expr: object) -> Sequence[Aggregate | Column]:
     if isinstance(expr, Aggregate):
+        return [expr]
+    if isinstance(expr, Column):
         return [expr]
     if isinstance(expr, dict):
         unknown = [name for name in expr.values() if name not in aggregates.BY_NAME]
@@ -405,6 +450,6 @@ def _aggregates(expr: object) -> list[Aggregate]:
     if callable(expr):
         raise AnalysisError(f"agg: {expr!r} is a function, not an aggregate: call it, for example tailrace.count()")
     raise AnalysisError(
-        f"agg takes Tailrace's aggregates, but got {expr!r} ({type(expr).__name__}): use tailrace.max('price') in "
-        f"place of pyspark.sql.functions.max('price')"
+        f"agg takes aggregates, such as tailrace.max('price') or pyspark.sql.functions.max('price'), but got {expr!r} "
+        f"({type(expr).__name__})"
     )

@@ -64,7 +64,7 @@ class ProcessorCode:
 
 @dataclass(frozen=True)
 class StatefulProcessing(UnchangingRows):
-    """A stream whose rows a per-key function of PySpark's turns into others."""
+    """A stream whose rows a per-key function of PySpark's turns into others. ``seen``: the columns that it sees."""
 
     unchanging: ClassVar[str] = "rows of a processor"
 
@@ -73,6 +73,7 @@ class StatefulProcessing(UnchangingRows):
     time_mode: TimeMode
     timeouts: bool  # of a GroupState: one time for each key, which comes up when the clock is past it
     time_name: str | None  # the output column with each row's event time
+    seen: tuple[Field, ...]
 
     @property
     def fields(self) -> tuple[Field, ...]:

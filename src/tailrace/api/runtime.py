@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tailrace.api.aggregates import Aggregate
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Options
 from tailrace.api.processors import ProcessorCode, TimeMode
 from tailrace.api.relations import OutputMode, Relation, SparkHop
 from tailrace.api.tables import LookupTable
+from tailrace.api.windows import AnyWindow
 from tailrace.types import Field
 
 
@@ -33,6 +36,23 @@ class StreamingQuery(Protocol):
     def stop(self) -> None: ...
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None: ...
+
+
+@dataclass(frozen=True)
+class Projected:
+    """A stream with columns of what a user's expressions give, and what was asked of it in names of these columns.
+
+    ``time``: the column of the watermark. ``ansi``: whether sums that do not fit are errors. ``finish``: a function of
+    DataFrames, to be put behind the aggregation where its rows are not yet what was asked for, and a text for it.
+    """
+
+    source: object
+    schema: tuple[Field, ...]
+    time: str | None
+    groups: tuple[str | AnyWindow, ...]
+    aggregates: tuple[Aggregate, ...]
+    ansi: bool
+    finish: tuple[Callable[..., object], str] | None
 
 
 class Runtime(Protocol):
@@ -70,6 +90,21 @@ class Runtime(Protocol):
 
     def transformed(self, source: object, function: Callable[..., object]) -> tuple[object, tuple[Field, ...]]:
         """The user's stream through a function of DataFrames, and the columns of that."""
+
+    def projected(
+        self,
+        source: object,
+        schema: Sequence[Field],
+        time: str | None,
+        groups: Sequence[object],
+        aggregates: Sequence[object],
+        *,
+        whole: bool,
+    ) -> Projected:
+        """Groups and aggregates with expressions of PySpark's among them, over names. ``time``: the watermark's column.
+
+        ``whole``: with the stream's other columns too, but for those whose name a group takes.
+        """
 
     def hop(self, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
         """An operator's rows through a function of DataFrames. ``label``: the user's call, for errors and plans."""

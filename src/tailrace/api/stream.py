@@ -10,9 +10,9 @@ from tailrace.api.checks.dedup import deduplication
 from tailrace.api.checks.join import JoinInput, key_names, stream_join
 from tailrace.api.checks.lookup import lookup_join
 from tailrace.api.checks.ttl import check_ttl_used, dedup_ttl, state_ttl
-from tailrace.api.columns import check_key, check_names, check_time, resolve
+from tailrace.api.columns import Column, ColumnOrName, check_key, check_names, check_time, resolve
 from tailrace.api.duration import Duration, parse_duration
-from tailrace.api.grouped import GroupedStream
+from tailrace.api.grouped import GroupedStream, projected_groups
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
@@ -127,18 +127,27 @@ class Stream:
             )
         return made
 
-    def groupBy(self, *cols: str | AnyWindow | Sequence[str | AnyWindow]) -> GroupedStream:
+    def groupBy(self, *cols: ColumnOrName | AnyWindow | Sequence[ColumnOrName | AnyWindow]) -> GroupedStream:
         """Groups by columns and at most one window, of any kind. Without any: one group of all rows.
+
+        A column is named, or is an expression of PySpark's; ``F.window`` and ``F.session_window`` are windows.
 
         Of windows that were aggregated, ``groupBy("window")`` brings together what has the same window, and
         ``tailrace.window("window", "1 hour")`` takes the last moment of a row's window as its event time, as Spark's
         ``window_time`` does.
+
+        >>> from pyspark.sql import functions as F
+        >>> counts = bids.groupBy(F.window("ts", "1 hour"), (F.col("price") % 10).alias("last digit")).count()
         """
         self._check_final("grouped again")
+        given = _flat(cols)
+        if any(isinstance(col, Column) for col in given):
+            named, _ = projected_groups(self, given, whole=True)
+            return replace(named, given=tuple(given), ungrouped=self)
         keys: list[Field] = []
         window: AnyWindow | None = None
         window_position = 0
-        for col in _flat(cols):
+        for col in given:
             if isinstance(col, str) and (brought := self._same_window(col)) is not None:
                 col = brought
             if not isinstance(col, AnyWindow):
@@ -151,11 +160,11 @@ class Stream:
             else:
                 window = self._resolve_window(col)
                 window_position = len(keys)
-        return GroupedStream(self, tuple(keys), window, window_position)
+        return GroupedStream(self, tuple(keys), window, window_position, tuple(given), self)
 
     groupby = groupBy
 
-    def agg(self, *exprs: Aggregate | dict[str, str]) -> Stream:
+    def agg(self, *exprs: Aggregate | Column | dict[str, str]) -> Stream:
         """Aggregates all rows as one group."""
         return self.groupBy().agg(*exprs)
 
@@ -288,9 +297,8 @@ class Stream:
     def _key(self, col: object) -> Field:
         if not isinstance(col, str):
             raise AnalysisError(
-                f"groupBy takes column names and windows, such as tailrace.window(...), but got {col!r} "
-                f"({type(col).__name__}): compute "
-                f"expressions before tailrace.stream(...), for example with df.withColumn, and name the column here"
+                f"groupBy takes columns by name, PySpark's Columns, and windows, such as tailrace.window(...), but got "
+                f"{col!r} ({type(col).__name__})"
             )
         field = resolve(col, self.schema, "groupBy")
         check_key(field, "groupBy")
@@ -327,7 +335,7 @@ class Stream:
         return replace(window, time_column=column.name)
 
 
-def _flat(cols: tuple[str | AnyWindow | Sequence[str | AnyWindow], ...]) -> list[object]:
+def _flat(cols: Sequence[object]) -> list[object]:
     if len(cols) == 1 and isinstance(cols[0], list | tuple):
         return list(cols[0])
     return list(cols)

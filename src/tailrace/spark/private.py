@@ -25,6 +25,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.group import GroupedData
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+from pyspark.sql.streaming import StreamingQuery as SparkQuery
+from pyspark.sql.streaming import StreamingQueryManager
 from pyspark.sql.streaming.listener import JStreamingQueryListener
 from pyspark.sql.types import StructType
 
@@ -141,6 +143,23 @@ def grouped_frame(grouped: GroupedData) -> DataFrame:
     with changed("GroupedData._df"):
         frame: DataFrame = grouped._df
         return frame
+
+
+class QueryOverSparks(SparkQuery):
+    """PySpark's ``StreamingQuery`` by type, over a query of Spark's that may change: ``_spark_query`` gives it."""
+
+    def __init__(self, spark_query: Callable[[], SparkQuery]) -> None:
+        self._spark_query = spark_query
+
+    @property
+    def _jsq(self) -> Any:
+        return self._spark_query()._jsq
+
+
+def belongs_to(query: SparkQuery, manager: StreamingQueryManager) -> bool:
+    """Whether it is of the manager's session. PySpark's query does not know its session."""
+    with changed("StreamingQuery._jsq"):
+        return bool(query._jsq.sparkSession().streams() == manager._jsqm)
 
 
 def streaming_ids(spark: SparkSession) -> tuple[str, str]:

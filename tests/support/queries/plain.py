@@ -95,7 +95,8 @@ class PlainQuery:
     ) -> None:
         source = ScriptedSource(path / "in", tables[0].schema)
         source.add(tables)
-        self.frame = ask(source.stream(spark))
+        self.rows = source.stream(spark)
+        self.frame = ask(self.rows)
         self.path, self.mode = path, mode
 
     def check(self) -> int:
@@ -137,6 +138,25 @@ class PlainQuery:
         finally:
             query.stop()
         return found
+
+
+class OwnQuery(PlainQuery):
+    """A query in Tailrace's own API, and one of Spark's that says the same. ``ours``: by default in the same words."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: Path,
+        tables: Sequence[pa.Table],
+        ask: Callable[[Any], Any],
+        mode: str = "append",
+        ours: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(spark, path, tables, ask, mode)
+        self.stream = (ours or ask)(tr.stream(self.rows))
+
+    def on_tailrace(self, **options: str) -> dict[int, Rows]:
+        return self._run(self.stream.writeStream.options(**{"watermark": "spark", **options}), "tailrace")
 
 
 def rows_of(frame: DataFrame) -> Rows:

@@ -69,6 +69,20 @@ class RunningCount(StatefulProcessor):
         yield Row(k=key[0], n=count, what=repr(before), at=newest.ts)
 
 
+class Numbered(StatefulProcessor):
+    """Each row with its number among those of its key, and its time."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._count = handle.getValueState("count", "n bigint")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        count = (self._count.get() or (0,))[0]
+        for row in rows:
+            count += 1
+            yield Row(who=key[0], number=count, at=row.ts)
+        self._count.update((count,))
+
+
 class BegunCount(RunningCount):
     """Counts on from an initial state."""
 
@@ -240,14 +254,17 @@ def hurried(key: Any, frames: Any, state: Any) -> Iterator[pd.DataFrame]:
 
 def grouped(engine: str, source: ScriptedSource, spark: SparkSession) -> Any:
     frame = source.stream(spark)
-    stream: Any = frame if engine == "spark" else tr.stream(frame)
+    stream: Any = tr.stream(frame) if engine == "tailrace" else frame
     return stream.withWatermark("ts", "1 second").groupBy("k")
 
 
 def run(
     engine: str, spark: SparkSession, path: Path, make: Any, mode: str, parts: tuple[tuple[pa.Table, ...], ...]
 ) -> dict[int, Rows]:
-    """The rows of each epoch. ``make``: from grouped rows to a stream. ``parts``: each in a run of its own."""
+    """The rows of each epoch. ``make``: from grouped rows to a stream. ``parts``: each in a run of its own.
+
+    ``engine``: ``spark``, ``tailrace``, or ``plain``, Spark's own query through ``tailrace.writeStream``.
+    """
     source = ScriptedSource(path / "in", SCHEMA)
     output: dict[int, Rows] = {}
 
@@ -256,8 +273,10 @@ def run(
 
     for part in parts:
         source.add(part)
-        writer = make(grouped(engine, source, spark)).writeStream.outputMode(mode).foreachBatch(save)
-        if engine == "tailrace":
+        made = make(grouped(engine, source, spark))
+        writer: Any = tr.writeStream(made, fallback=False) if engine == "plain" else made.writeStream
+        writer = writer.outputMode(mode).foreachBatch(save)
+        if engine != "spark":
             writer = writer.option("watermark", "spark")
         query = writer.option("checkpointLocation", str(path / "check")).trigger(availableNow=True).start()
         try:

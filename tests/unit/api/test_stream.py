@@ -130,10 +130,10 @@ def test_a_window_is_over_a_timestamp():
 
 
 @pytest.mark.parametrize("key", [FakeColumn(), 5, None])
-def test_expressions_are_refused_with_the_way_out(key):
-    refused(lambda: bids().groupBy(key), "withColumn")
-    refused(lambda: tr.sum(key), "withColumn")
-    refused(lambda: tr.count(key), "withColumn")
+def test_what_is_no_column_is_refused(key):
+    refused(lambda: bids().groupBy(key), "PySpark's Columns", type(key).__name__)
+    refused(lambda: tr.sum(key), "a column's name or a Column")
+    refused(lambda: tr.count(key), "a column's name or a Column")
 
 
 # Windows
@@ -234,7 +234,12 @@ def test_shortcuts_of_pyspark():
 
 @pytest.mark.parametrize(
     ("given", "word"),
-    [((), "at least one"), ((tr.count,), "call it"), (("count",), "aggregates"), ((FakeColumn(),), "place")],
+    [
+        ((), "at least one"),
+        ((tr.count,), "call it"),
+        (("count",), "aggregates"),
+        ((FakeColumn(),), "pyspark.sql.functions"),
+    ],
 )
 def test_agg_takes_aggregates(given, word):
     refused(lambda: bids().agg(*given), word)

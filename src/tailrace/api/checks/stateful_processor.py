@@ -38,8 +38,9 @@ def stateful_processing(
     *,
     timeouts: bool = False,
     time_name: str | None = None,
+    seen: tuple[Field, ...] | None = None,
 ) -> StatefulProcessing:
-    """The relation of a per-key function, whoever asks for it."""
+    """The relation of a per-key function, whoever asks for it. ``seen``: the columns that it sees; None: all."""
     title = code.title
     if not keys:
         raise AnalysisError(f"{title} needs group columns: .groupBy('user')")
@@ -68,6 +69,7 @@ def stateful_processing(
         time_mode=time_mode,
         timeouts=timeouts,
         time_name=_time_name(time_name, code.outputs, watermark, title),
+        seen=schema if seen is None else seen,
     )
 
 

@@ -82,8 +82,8 @@ def _last_update(stream: Aggregation) -> Accumulator:
 
 def _output(aggregate: Aggregate, stream: Aggregation, accumulators: list[Accumulator]) -> Output:
     """The output column of an aggregate. What it keeps is added to ``accumulators``."""
-    types = tuple(stream.field(column).type for column in aggregate.columns)
-    inputs = Inputs(aggregate.columns, types, aggregate.arguments, aggregate.code)
+    types = tuple(stream.field(column).type for column in aggregate.names)
+    inputs = Inputs(aggregate.names, types, aggregate.arguments, aggregate.code)
     descriptor = DESCRIPTORS[aggregate.function.name]
     shared = tuple(_share(one, accumulators) for one in descriptor.accumulators(inputs))
     type_ = descriptor.result(inputs)
@@ -92,7 +92,7 @@ def _output(aggregate: Aggregate, stream: Aggregation, accumulators: list[Accumu
 
 def _kept_rows(stream: Aggregation) -> tuple[Field, ...]:
     """The columns that are kept of every row: event time and all that is aggregated."""
-    names = {column for aggregate in stream.aggregates for column in aggregate.columns}
+    names = {column for aggregate in stream.aggregates for column in aggregate.names}
     if stream.function is not None:
         names |= {field.name for field in stream.function.columns}
     if stream.time_column is not None:

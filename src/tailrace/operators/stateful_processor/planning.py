@@ -33,7 +33,7 @@ def plan_processing(
         timers_clock=_clock(stream.time_mode, state != ()),
         time_name=stream.time_name,
         title=stream.code.title,
-        columns=stream.schema,
+        columns=stream.seen,
         variables=variables,
         timed=timed,
         timeouts=stream.timeouts,

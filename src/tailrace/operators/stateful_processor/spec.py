@@ -46,7 +46,7 @@ TIMER_LIST = VariableSpec("timers", "list", (Field("at", BIGINT),))
 
 @dataclass(frozen=True)
 class StatefulProcessorSpec(ProcessSpec):
-    """``columns``: what the function reads of a row, keys included, in the order in which it sees them.
+    """``columns``: what the function reads of a row, in the order in which it sees them: keys that are its columns too.
 
     ``sparks_watermark``: the query's watermark is Spark's, of what was seen before the epoch. Else it is of this
     epoch's rows too, and the function is shown the one before with its rows and this one with its timers: the same

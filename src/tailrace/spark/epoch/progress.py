@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,9 +124,19 @@ class OperatorProgress:
         }
 
 
+class Entry(dict[str, Any]):
+    """A part of a progress, which reads as PySpark's: ``entry["numRowsTotal"]`` and ``entry.numRowsTotal``."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"there is no {name}, only {', '.join(self)}") from None
+
+
 @dataclass(frozen=True)
-class EpochProgress:
-    """One epoch. Reads like a mapping too: ``progress["numInputRows"]``."""
+class EpochProgress(Mapping[str, Any]):
+    """One epoch. Reads as PySpark's: ``progress["stateOperators"]`` and ``progress.stateOperators[0].numRowsTotal``."""
 
     query: QueryIdentity
     operators: tuple[OperatorProgress, ...]  # of the chain, the first one first
@@ -147,6 +157,8 @@ class EpochProgress:
     duration_ms: Durations = field(default_factory=Durations)
     timeline: tuple[Step, ...] = ()  # of this epoch, and of the newest commit that is durable
     lookaheads: tuple[LookaheadProgress, ...] = ()  # by operator
+    spark: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What Spark says of the same epoch, as JSON: empty until it says so, which is after the epoch."""
 
     @property
     def late_rows(self) -> int:
@@ -196,10 +208,12 @@ class EpochProgress:
             "numInputRows": self.input_rows,
             "inputRowsPerSecond": round(self.input_rows / self.since_last_s, 1) if self.since_last_s > 0 else 0.0,
             "processedRowsPerSecond": round(self.input_rows / seconds, 1),
-            "durationMs": self.duration_ms.to_json(),
+            "durationMs": {**self.spark.get("durationMs", {}), **self.duration_ms.to_json()},
             "timeline": [[each.epoch, each.name, round(each.began, 4), round(each.ended, 4)] for each in self.timeline],
             "eventTime": self.event_time(),
-            "stateOperators": [each.to_json() for each in self.operators],
+            "stateOperators": [Entry(each.to_json()) for each in self.operators],
+            "sources": [Entry(each) for each in self.spark.get("sources", ())],
+            "observedMetrics": self.spark.get("observedMetrics", {}),
             "state": {
                 "numRowsTotal": self.state_rows,
                 "numRowsUpdated": self.state_rows_updated,
@@ -217,7 +231,7 @@ class EpochProgress:
                 "spilledBytes": self.spilled_bytes,
             },
             "lookahead": [each.to_json() for each in self.lookaheads],
-            "sink": {"numOutputRows": self.output_rows},
+            "sink": Entry({**self.spark.get("sink", {}), "numOutputRows": self.output_rows}),
         }
 
     @property
@@ -231,8 +245,17 @@ class EpochProgress:
     def __getitem__(self, key: str) -> Any:
         return self.asDict()[key]
 
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.asDict().get(key, default)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.asDict())
+
+    def __len__(self) -> int:
+        return len(self.asDict())
+
+    def __getattr__(self, name: str) -> Any:
+        """Spark's names as attributes: what this class calls otherwise."""
+        if not name.startswith("_") and name in (keys := self.asDict()):
+            return keys[name]
+        raise AttributeError(f"a progress has no {name}")
 
 
 def _time_text(micros: int) -> str:

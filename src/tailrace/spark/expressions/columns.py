@@ -1,7 +1,7 @@
 """The columns that an operator reads, made by Spark of the user's expressions before the operator gets its rows.
 
-They are named by number: the user's names may come twice, and what state is kept by must not change where a name does.
-``in_users_words`` puts the expressions back into messages.
+Of a plain query they are named by number: the user's names may come twice, and what state is kept by must not change
+where a name does. ``in_users_words`` puts the expressions back into messages.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Texts:
         return _NAME.sub(lambda found: self._by_name.get(found.group(), found.group()), message)
 
     def legend(self) -> str:
-        return ", ".join(f"{name} = {text}" for name, text in self._by_name.items())
+        return ", ".join(f"{name} = {text}" for name, text in self._by_name.items() if name != text)
 
 
 class Columns:
-    """``name``: makes the names, of a number. ``gone``: a column of the plan that is not there any more where these are
-    made, and what it is.
+    """``name``: makes the names, of a number and a text. ``gone``: a column of the plan that is not there any more
+    where these are made, and what it is.
     """
 
-    def __init__(self, texts: Texts, name: Callable[[int], str], gone: tuple[int, str] | None) -> None:
+    def __init__(self, texts: Texts, name: Callable[[int, str], str], gone: tuple[int, str] | None) -> None:
         self._texts = texts
         self._name = name
         self._gone = gone
@@ -54,7 +54,13 @@ class Columns:
         for taken, _, name in self._taken:
             if taken is not None and taken.same_as(expression):
                 return name
-        return self._add(expression, expression.column(), expression.text)
+        return self.put(expression)
+
+    def put(self, expression: Expression, name: str | None = None) -> str:
+        """The name of a column of its own with an expression's values, which ``take`` finds again."""
+        self.check(expression)
+        text = expression.name if expression.is_attribute else expression.text
+        return self._add(expression, expression.column(), text, name)
 
     def make(self, column: Column, text: str, name: str | None = None) -> str:
         """The name of a column of its own: of what is made of the user's expressions, or has to have that name."""
@@ -71,11 +77,16 @@ class Columns:
         return frame.select(*(column.alias(name) for _, column, name in self._taken))
 
     @property
+    def taken(self) -> list[tuple[str, Expression | None]]:
+        """By name, what each column has the values of; None: of more than an expression of the user's."""
+        return [(name, expression) for expression, _, name in self._taken]
+
+    @property
     def references(self) -> frozenset[int]:
         """The columns of the plan that they are made of."""
         return frozenset(self._references)
 
     def _add(self, expression: Expression | None, column: Column, text: str, name: str | None = None) -> str:
-        name = name or self._name(len(self._taken))
+        name = name or self._name(len(self._taken), text)
         self._taken.append((expression, column, name))
         return self._texts.add(name, text)

@@ -7,7 +7,7 @@ Sketches are not here: Tailrace's are others, so that answers differ within thei
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -92,6 +92,17 @@ def aggregate_of(call: AggregateCall, columns: Columns) -> Aggregate:
 def eval_mode(call: AggregateCall) -> str | None:
     """How a function treats sums that do not fit: ``ansi``, ``legacy`` or ``try``; None: it adds nothing."""
     return call.function.flag("evalContext", "evalMode") or call.function.flag("evalMode")
+
+
+def ansi_of(calls: Iterable[AggregateCall], default: bool) -> bool:
+    """Whether sums that do not fit are errors. It was settled when the user's query was written, for each sum."""
+    modes = {mode for call in calls if (mode := eval_mode(call)) is not None}
+    if len(modes) > 1:
+        raise AnalysisError(
+            "some sums were written with spark.sql.ansi.enabled and some without, and an aggregation has one rule for "
+            "sums that do not fit"
+        )
+    return modes.pop() == "ansi" if modes else default
 
 
 def _count(call: Call) -> Aggregate:

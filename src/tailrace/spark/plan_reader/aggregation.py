@@ -11,7 +11,7 @@ from tailrace.api.windows import AnyWindow
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate import functions as ours
 from tailrace.spark.expressions.catalyst import Expression
-from tailrace.spark.expressions.functions import aggregate_of, eval_mode
+from tailrace.spark.expressions.functions import aggregate_of, ansi_of
 from tailrace.spark.expressions.plans import Aggregated, Node
 from tailrace.spark.expressions.windows import TakenWindow, take_window
 from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark, event_time_of
@@ -54,7 +54,7 @@ def _aggregation(parts: Aggregated, child: Node, reading: Reading) -> Made:
         *((key.attribute, name) for key, name in zip(parts.keys, names, strict=True)),
         *((call.result, reading.name("a", number)) for number, call in enumerate(parts.calls)),
     ]
-    relation = replace(relation, ansi=_ansi(parts, relation.ansi))
+    relation = replace(relation, ansi=ansi_of(parts.calls, relation.ansi))
     return Made(relation, tuple(leaf), tuple(parts.results))
 
 
@@ -98,14 +98,3 @@ def _any_event_time(plan: Node) -> tuple[Expression | None, int | None]:
         return None, None
     check_one_watermark(plan)
     return found, found.delay_ms
-
-
-def _ansi(parts: Aggregated, default: bool) -> bool:
-    """Whether sums that do not fit are errors. It was settled when the user's query was written, for each sum."""
-    modes = {mode for call in parts.calls if (mode := eval_mode(call)) is not None}
-    if len(modes) > 1:
-        raise AnalysisError(
-            "some sums were written with spark.sql.ansi.enabled and some without, and an aggregation has one rule for "
-            "sums that do not fit"
-        )
-    return modes.pop() == "ansi" if modes else default

@@ -70,7 +70,7 @@ class Reading:
 
     def columns(self, gone: tuple[int, str] | None = None, prefix: str = "c") -> Columns:
         """For the columns of an input."""
-        return Columns(self.texts, lambda number: self.name(prefix, number), gone)
+        return Columns(self.texts, lambda number, _: self.name(prefix, number), gone)
 
     def name(self, prefix: str, number: int, text: str | None = None) -> str:
         """The name of an operator's column. They must differ between the operators of a chain."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tailrace.spark.expressions.plans import Node
 from tailrace.spark.plan_reader.aggregation import read_aggregation, read_distinct
 from tailrace.spark.plan_reader.deduplication import read_deduplication, read_deduplication_within_watermark
+from tailrace.spark.plan_reader.per_key import read_group_state, read_processor, read_processor_with_event_time
 from tailrace.spark.plan_reader.reading import Reader
 from tailrace.spark.plan_reader.stream_join import read_stream_join
 
@@ -15,19 +16,16 @@ READERS: Mapping[str, Reader] = {
     "Deduplicate": read_deduplication,
     "DeduplicateWithinWatermark": read_deduplication_within_watermark,
     "Distinct": read_distinct,
+    "FlatMapGroupsInPandasWithState": read_group_state,
     "Join": read_stream_join,
+    "TransformWithStateInPySpark": read_processor,
+    "UpdateEventTimeWatermarkColumn": read_processor_with_event_time,
 }
 """By the kind of node."""
 
 _SPARKS_OWN = frozenset(
     {
-        *("Deduplicate", "DeduplicateWithinWatermark", "Distinct", "FlatMapGroupsWithState", "GlobalLimit"),
-        *(
-            "FlatMapGroupsInPandasWithState",
-            "TransformWithState",
-            "TransformWithStateInPySpark",
-            "FlatMapGroupsInPandas",
-        ),
+        *("FlatMapGroupsWithState", "GlobalLimit", "TransformWithState", "FlatMapGroupsInPandas"),
         *("FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow"),
     }
 )

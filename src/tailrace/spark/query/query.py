@@ -13,6 +13,7 @@ start is repeated until the query's budget is spent.
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import threading
 import weakref
@@ -28,6 +29,7 @@ from tailrace.errors import QueryStopped, RewindNeeded, StateServerError, Tailra
 from tailrace.spark.epoch.progress import EpochProgress
 from tailrace.spark.epoch.runner import PROGRESS_KEPT, EpochRunner
 from tailrace.spark.hints.lookahead import lookahead_lines
+from tailrace.spark.private import QueryOverSparks
 from tailrace.spark.servers.losses import RetryBudget
 
 _RELEASE_TIMEOUT_S = 30.0
@@ -125,11 +127,13 @@ class Running:
         )
 
 
-class StreamingQuery:
-    """As PySpark's ``StreamingQuery``. ``again`` starts another run where the last one can continue from its log."""
+class StreamingQuery(QueryOverSparks):
+    """PySpark's ``StreamingQuery``. ``again`` starts another run where the last one can continue from its log."""
 
     def __init__(self, running: Running, again: Callable[[], Running], budget: RetryBudget) -> None:
+        super().__init__(lambda: self._running.query)
         self._running = running
+        self._earlier: list[SparkQuery] = []
         self._again = again
         self._budget = budget
         self._past: list[EpochProgress] = []  # of earlier runs
@@ -152,7 +156,7 @@ class StreamingQuery:
         return str(self._running.query.runId)
 
     @property
-    def name(self) -> str | None:
+    def name(self) -> str | None:  # type: ignore[override]
         return self._running.query.name
 
     @property
@@ -166,15 +170,21 @@ class StreamingQuery:
         return dict(self._running.query.status)
 
     @property
-    def lastProgress(self) -> EpochProgress | None:
+    def lastProgress(self) -> EpochProgress | None:  # type: ignore[override]
         """The newest finished epoch, or None before the first."""
         progress = self.recentProgress
         return progress[-1] if progress else None
 
     @property
-    def recentProgress(self) -> list[EpochProgress]:
+    def recentProgress(self) -> list[EpochProgress]:  # type: ignore[override]
         """The newest 100 epochs, oldest first."""
-        return [*self._past, *self._running.epochs.progress][-PROGRESS_KEPT:]
+        epochs = [*self._past, *self._running.epochs.progress][-PROGRESS_KEPT:]
+        if not all(each.spark for each in epochs):  # the listeners' thread has not come to it yet
+            theirs = {each["batchId"]: each for each in self._running.query.recentProgress}
+            for each in epochs:
+                if not each.spark and each.epoch in theirs:
+                    each.spark.update(json.loads(theirs[each.epoch].json))
+        return epochs
 
     @property
     def sparkQuery(self) -> SparkQuery:
@@ -189,7 +199,7 @@ class StreamingQuery:
         if extended:
             self._running.query.explain(True)
 
-    def exception(self) -> BaseException | None:
+    def exception(self) -> BaseException | None:  # type: ignore[override]
         """Why the query ended, or None."""
         if self._error is not None or self._starts_again(self._running) or self._was_stopped:
             return self._error
@@ -237,6 +247,19 @@ class StreamingQuery:
         self._running.query.stop()
         self._ended.wait(_RELEASE_TIMEOUT_S)
 
+    def is_over(self, run: SparkQuery) -> bool:
+        """Whether it is this query that runs, or has run, over Spark's."""
+        return any(each.runId == run.runId for each in (self._running.query, *self._earlier))
+
+    def outlives(self, error: StreamingQueryException) -> bool:
+        """Whether it goes on after the run that has ended by this error. Waits until that is known."""
+        running = self._running
+        if running.query.runId in str(error):
+            while running is self._running and self._starts_again(running):
+                self._ended.wait(_LOOK_S)
+            return running is not self._running
+        return any(each.runId in str(error) for each in self._earlier)
+
     @property
     def _was_stopped(self) -> bool:
         """While an epoch waited, or before the query had started again: Spark takes that for a failure."""
@@ -274,6 +297,7 @@ class StreamingQuery:
         except Exception as error:
             self._error = error
             return False
+        self._earlier.append(past.query)
         self._past, self._running = self.recentProgress, running
         if self._stopping.is_set():
             running.failure.stopped = True
@@ -305,6 +329,11 @@ class StreamingQuery:
 
 
 _active: weakref.WeakSet[StreamingQuery] = weakref.WeakSet()
+
+
+def started_queries() -> list[StreamingQuery]:
+    """Of this process: those that are active, and those that somebody still holds."""
+    return list(_active)
 
 
 @atexit.register

@@ -25,6 +25,7 @@ from tailrace.api.definition import AvailableNow, Once, ProcessingTime, QueryDef
 from tailrace.api.options import CommitMode, Options, Route, WatermarkPolicy, default_state_location
 from tailrace.api.processors import ProcessorCode, TimeMode
 from tailrace.api.relations import OutputMode, Relation, SparkHop
+from tailrace.api.runtime import Projected
 from tailrace.api.stream import Stream
 from tailrace.api.tables import LookupTable
 from tailrace.commit.controller import Controller
@@ -52,6 +53,7 @@ from tailrace.spark.processors.code import TIMEOUTS, group_state_code, processor
 from tailrace.spark.processors.initial_state import initial_of, with_initial_states
 from tailrace.spark.query.query import Failure, Running, StreamingQuery
 from tailrace.spark.query.spark_progress import ReportedRunner, report_to_listeners
+from tailrace.spark.query.stream_manager import replace_stream_manager
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.servers.losses import RetryBudget
 from tailrace.spark.servers.placement import refuse_dynamic_allocation
@@ -61,6 +63,7 @@ from tailrace.spark.sinks.sinks import late_sink_of, sink_of
 from tailrace.spark.sources.hops import hop_behind
 from tailrace.spark.sources.inputs import ingested, source_rows
 from tailrace.spark.sources.inspection import check_source, numbers_tasks, read_once
+from tailrace.spark.sources.projection import Asked, Projection
 from tailrace.spark.sources.schema import fields_of
 from tailrace.spark.sources.splits import InputSplits
 from tailrace.spark.sources.static_join import enriched
@@ -133,6 +136,19 @@ class SparkRuntime:
         made = transformed(source, function)
         return made, fields_of(frame_of(made).schema)
 
+    def projected(
+        self,
+        source: object,
+        schema: Sequence[Field],
+        time: str | None,
+        groups: Sequence[object],
+        aggregates: Sequence[object],
+        *,
+        whole: bool,
+    ) -> Projected:
+        asked = Asked(source, schema, time, groups, aggregates)
+        return Projection(self._spark, asked, self.ansi).made(whole=whole)
+
     def hop(self, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
         return hop_behind(self._spark, relation, function, label)
 
@@ -143,6 +159,7 @@ class SparkRuntime:
         return "\n".join([text, *lookahead_lines({name: Lookahead(found) for name, found in points.items()})])
 
     def start(self, query: QueryDefinition) -> StreamingQuery:
+        replace_stream_manager()
         budget = RetryBudget(query.options.recovery_timeout / 1e6)
         return StreamingQuery(self._run(query, budget), lambda: self._run(query, budget), budget)
 

@@ -55,6 +55,7 @@ def completed(theirs: Mapping[str, Any]) -> dict[str, Any] | None:
     ours = next((each for each in reversed(list(epochs)) if each.epoch == theirs["batchId"]), None)
     if ours is None:
         return None
+    ours.spark.update(theirs)
     durations = {name: round(ms) for name, ms in ours.duration_ms.to_json().items()}
     return {
         **theirs,

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.operators.aggregate.accumulators import Accumulator, Inputs, StateSpec
 from tailrace.operators.aggregate.functions.descriptor import Descriptor, same_type
 from tailrace.operators.aggregate.functions.states import StateKind, run_numbers
@@ -57,7 +58,7 @@ def _by(name: str, *, greatest: bool) -> Descriptor:
 _MIN_BY, _MAX_BY = _by("min_by", greatest=False), _by("max_by", greatest=True)
 
 
-def min_by(col: str, ord: str) -> Aggregate:
+def min_by(col: ColumnOrName, ord: ColumnOrName) -> Aggregate:
     """The value of ``col`` where ``ord`` is smallest; of several, the smallest, null before any other.
 
     Rows where ``ord`` is null are left out, as in Spark.
@@ -68,7 +69,7 @@ def min_by(col: str, ord: str) -> Aggregate:
     return _MIN_BY(col, ord)
 
 
-def max_by(col: str, ord: str) -> Aggregate:
+def max_by(col: ColumnOrName, ord: ColumnOrName) -> Aggregate:
     """The value of ``col`` where ``ord`` is largest; of several, the largest.
 
     Rows where ``ord`` is null are left out, as in Spark.

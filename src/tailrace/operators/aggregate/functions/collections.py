@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.accumulators import Output, StateSpec
@@ -71,12 +72,12 @@ def _finish_top(values: Sequence[Values], output: Output) -> pa.Array:
 _TOP_K = Descriptor("top_k", lambda inputs: array(inputs.type), keeps=_TOP.accumulators, finish=_finish_top)
 
 
-def collect_list(col: str) -> Aggregate:
+def collect_list(col: ColumnOrName) -> Aggregate:
     """All values that are not null, by event time and then by value: in the same order whenever it is asked."""
     return _COLLECT_LIST(col)
 
 
-def top_k(col: str, k: int) -> Aggregate:
+def top_k(col: ColumnOrName, k: int) -> Aggregate:
     """The ``k`` largest values, largest first; nulls are left out.
 
     >>> top_k("price", 10).name

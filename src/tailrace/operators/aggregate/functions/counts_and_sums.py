@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import Descriptor, anything, boolean, numeric
 from tailrace.operators.aggregate.functions.values import Values
@@ -75,7 +76,7 @@ _SUM = Descriptor(
 _AVG = Descriptor("avg", _mean_type, keeps=_mean_of, finish=_mean, takes=numeric, made_of=" / ".join)
 
 
-def count(col: str = "*") -> Aggregate:
+def count(col: ColumnOrName = "*") -> Aggregate:
     """Rows, or with a column's name the rows where that column is not null.
 
     >>> count().name, count("price").name
@@ -87,7 +88,7 @@ def count(col: str = "*") -> Aggregate:
     return _COUNT(col)
 
 
-def count_if(col: str) -> Aggregate:
+def count_if(col: ColumnOrName) -> Aggregate:
     """The rows where the column is true.
 
     >>> count_if("open").name
@@ -96,16 +97,16 @@ def count_if(col: str) -> Aggregate:
     return _COUNT_IF(col)
 
 
-def sum(col: str) -> Aggregate:
+def sum(col: ColumnOrName) -> Aggregate:
     """The sum of the values that are not null; null where there is none."""
     return _SUM(col)
 
 
-def avg(col: str) -> Aggregate:
+def avg(col: ColumnOrName) -> Aggregate:
     """The mean of the values that are not null."""
     return _AVG(col)
 
 
-def mean(col: str) -> Aggregate:
+def mean(col: ColumnOrName) -> Aggregate:
     """Another name for :func:`avg`."""
     return _AVG(col)

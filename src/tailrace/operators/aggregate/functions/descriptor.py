@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.columns import check_collation, unquoted
+from tailrace.api.columns import Column, ColumnOrName, check_collation, unquoted
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import Accumulator, Argument, Inputs, Output
 from tailrace.operators.aggregate.functions.values import Values
@@ -106,7 +106,7 @@ class Descriptor:
 
     def __call__(
         self,
-        *columns: str,
+        *columns: ColumnOrName,
         arguments: tuple[Argument, ...] = (),
         shown: str = "",
         label: str = "",
@@ -115,12 +115,13 @@ class Descriptor:
         """The aggregate of these columns. ``shown``: its default name, with ``{}`` for the columns."""
         called = label or self.name
         for column in columns:
-            if not isinstance(column, str) or not column:
+            if not isinstance(column, Column) and (not isinstance(column, str) or not column):
                 raise AnalysisError(
-                    f"{called} takes a column's name, but got {column!r} ({type(column).__name__}): compute "
-                    f"expressions before tailrace.stream(...), for example with df.withColumn, and name the column here"
+                    f"{called} takes a column's name or a Column, but got {column!r} ({type(column).__name__}): "
+                    f"{called}('price')"
                 )
-        return Aggregate(self, tuple(map(unquoted, columns)), arguments, shown or f"{called}({{}})", code)
+        given = tuple(unquoted(column) if isinstance(column, str) else column for column in columns)
+        return Aggregate(self, given, arguments, shown or f"{called}({{}})", code)
 
 
 DESCRIPTORS: dict[str, Descriptor] = {}

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.counts_and_sums import total_type
 from tailrace.operators.aggregate.functions.descriptor import Descriptor, numeric
@@ -108,7 +109,7 @@ _SUM_DISTINCT = Descriptor(
 )
 
 
-def count_distinct(col: str, *cols: str) -> Aggregate:
+def count_distinct(col: ColumnOrName, *cols: ColumnOrName) -> Aggregate:
     """How many different values there are, exactly; nulls are left out.
 
     Of several columns, how many different rows of them; rows with a null in any of them are left out, as in Spark.
@@ -119,7 +120,7 @@ def count_distinct(col: str, *cols: str) -> Aggregate:
     return _COUNT_DISTINCT(col, *cols, shown="count(DISTINCT {})")
 
 
-def collect_set(col: str) -> Aggregate:
+def collect_set(col: ColumnOrName) -> Aggregate:
     """The different values that are not null, smallest first, so that they come in the same order whenever asked.
 
     >>> collect_set("channel").name
@@ -128,7 +129,7 @@ def collect_set(col: str) -> Aggregate:
     return _COLLECT_SET(col)
 
 
-def sum_distinct(col: str) -> Aggregate:
+def sum_distinct(col: ColumnOrName) -> Aggregate:
     """The sum of the different values that are not null; null where there is none.
 
     >>> sum_distinct("price").name

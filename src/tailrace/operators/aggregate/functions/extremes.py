@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs
 from tailrace.operators.aggregate.functions.descriptor import Check, Descriptor, boolean, kept, same_type
 from tailrace.state.layout import Merge
@@ -31,7 +32,7 @@ _BOOL_AND, _BOOL_OR = _extreme(Merge.MIN, "bool_and", boolean), _extreme(Merge.M
 _FIRST, _LAST = _by_time(Merge.FIRST), _by_time(Merge.LAST)
 
 
-def min(col: str) -> Aggregate:
+def min(col: ColumnOrName) -> Aggregate:
     """The smallest value; nulls are left out.
 
     >>> min("price").name
@@ -40,22 +41,22 @@ def min(col: str) -> Aggregate:
     return _MIN(col)
 
 
-def max(col: str) -> Aggregate:
+def max(col: ColumnOrName) -> Aggregate:
     """The largest value; nulls are left out."""
     return _MAX(col)
 
 
-def first(col: str, ignorenulls: bool = False) -> Aggregate:
+def first(col: ColumnOrName, ignorenulls: bool = False) -> Aggregate:
     """The value with the smallest event time; of several, the smallest, null before any other."""
     return _FIRST(col, arguments=(ignorenulls,))
 
 
-def last(col: str, ignorenulls: bool = False) -> Aggregate:
+def last(col: ColumnOrName, ignorenulls: bool = False) -> Aggregate:
     """The value with the largest event time; of several, the largest."""
     return _LAST(col, arguments=(ignorenulls,))
 
 
-def bool_and(col: str) -> Aggregate:
+def bool_and(col: ColumnOrName) -> Aggregate:
     """Whether all values that are not null are true; null where there is none.
 
     >>> bool_and("valid").name
@@ -64,6 +65,6 @@ def bool_and(col: str) -> Aggregate:
     return _BOOL_AND(col)
 
 
-def bool_or(col: str) -> Aggregate:
+def bool_or(col: ColumnOrName) -> Aggregate:
     """Whether some value is true; null where all are null."""
     return _BOOL_OR(col)

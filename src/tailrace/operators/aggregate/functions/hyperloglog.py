@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.descriptor import Descriptor
@@ -146,7 +147,7 @@ _APPROX_COUNT_DISTINCT = Descriptor(
 )
 
 
-def approx_count_distinct(col: str, rsd: float | None = None) -> Aggregate:
+def approx_count_distinct(col: ColumnOrName, rsd: float | None = None) -> Aggregate:
     """About how many different values there are; nulls are left out.
 
     ``rsd`` is the largest relative standard deviation that is allowed, 0.05 by default as in Spark: two answers in

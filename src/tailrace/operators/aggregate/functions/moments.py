@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import Descriptor, numeric
 from tailrace.operators.aggregate.functions.values import Values, doubles_where
@@ -45,12 +46,12 @@ _VAR_SAMP = _spread("var_samp", sample=True, root=False)
 _VAR_POP = _spread("var_pop", sample=False, root=False)
 
 
-def stddev(col: str) -> Aggregate:
+def stddev(col: ColumnOrName) -> Aggregate:
     """The sample standard deviation; null below two values."""
     return _STDDEV(col)
 
 
-def stddev_samp(col: str) -> Aggregate:
+def stddev_samp(col: ColumnOrName) -> Aggregate:
     """:func:`stddev` under its longer name, which is also in its output's default name.
 
     >>> stddev_samp("price").name
@@ -59,17 +60,17 @@ def stddev_samp(col: str) -> Aggregate:
     return _STDDEV(col, label="stddev_samp")
 
 
-def stddev_pop(col: str) -> Aggregate:
+def stddev_pop(col: ColumnOrName) -> Aggregate:
     """The standard deviation of all values; 0 of a single one."""
     return _STDDEV_POP(col)
 
 
-def var_samp(col: str) -> Aggregate:
+def var_samp(col: ColumnOrName) -> Aggregate:
     """The sample variance; null below two values."""
     return _VAR_SAMP(col)
 
 
-def variance(col: str) -> Aggregate:
+def variance(col: ColumnOrName) -> Aggregate:
     """:func:`var_samp` under its shorter name, which is also in its output's default name.
 
     >>> variance("price").name
@@ -78,6 +79,6 @@ def variance(col: str) -> Aggregate:
     return _VAR_SAMP(col, label="variance")
 
 
-def var_pop(col: str) -> Aggregate:
+def var_pop(col: ColumnOrName) -> Aggregate:
     """The variance of all values; 0 of a single one."""
     return _VAR_POP(col)

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import Output
 from tailrace.operators.aggregate.functions.descriptor import Descriptor, numeric
@@ -60,12 +61,12 @@ def _of_rows(groups: Groups, output: Output, time: str) -> pa.Array:
 _QUANTILE = Descriptor("quantile", lambda inputs: DOUBLE, of_rows=_of_rows, takes=numeric)
 
 
-def median(col: str) -> Aggregate:
+def median(col: ColumnOrName) -> Aggregate:
     """The middle value of those that are not null, between the two middle ones where their number is even."""
     return _QUANTILE(col, arguments=(0.5,), label="median")
 
 
-def quantile(col: str, share: float) -> Aggregate:
+def quantile(col: ColumnOrName, share: float) -> Aggregate:
     """The value below which ``share`` of the rows lie, as Spark's ``percentile``.
 
     >>> quantile("price", 0.99).name

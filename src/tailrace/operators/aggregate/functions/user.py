@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import ColumnOrName
 from tailrace.errors import AnalysisError, UserFunctionError
 from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.descriptor import Descriptor
@@ -156,7 +157,7 @@ class UserAggregate:
     code: str
     name: str
 
-    def __call__(self, *cols: str) -> Aggregate:
+    def __call__(self, *cols: ColumnOrName) -> Aggregate:
         if not cols:
             raise AnalysisError(f"{self.name} needs the names of the columns that it is of")
         return _USER(*cols, arguments=self.arguments, label=self.name, code=self.code)

@@ -1,0 +1,112 @@
+"""PySpark's functions and Columns in Tailrace's own API give the rows of the same query on Spark, in the same epochs.
+
+A question is asked of both in the same words wherever they are the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import tailrace as tr
+from support.queries.plain import SCHEMA, OwnQuery, batches
+from tailrace.testing import ScriptedSource
+
+
+def rng() -> random.Random:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+def grouped(rows: Any) -> Any:
+    """Keys and arguments that are expressions, some of a name that a column has already; aggregates of aggregates."""
+    return rows.groupBy(F.upper("text").alias("text"), (F.col("i") % 2), "b").agg(
+        F.count("*").alias("n"),
+        F.max("text").alias("largest"),
+        F.sum(F.col("l") - F.col("i")),
+        (F.max("finite") - F.min("finite")).alias("spread"),
+        F.expr("count(*) FILTER (WHERE b)").alias("where b"),
+        F.concat(F.upper("text"), F.lit("/"), F.sum("i").cast("string")).alias("shown"),
+        F.avg("e"),
+    )
+
+
+def windowed(rows: Any) -> Any:
+    """A window of Spark's under another name; an event time whose name a key takes."""
+    days = F.date_trunc("minute", "ts").alias("ts")
+    marked = rows.withWatermark("ts", "5 seconds").groupBy(days, F.window("ts", "10 seconds", "4 seconds").alias("W"))
+    return marked.agg(F.sum("i"), (F.sum("l") / F.count("l")).alias("mean"), F.collect_list("text"))
+
+
+def sessions(rows: Any) -> Any:
+    gap = F.when(F.col("i") > 3, "20 seconds").otherwise("3 seconds")
+    visits = rows.withWatermark("ts", "4 seconds").groupBy(F.session_window("ts", gap).alias("visit"), F.lower("text"))
+    return visits.agg(F.count("*").alias("n"), F.max(F.length("text")))
+
+
+def mixed(rows: Any) -> Any:
+    groups = rows.withWatermark("ts", "5 seconds").groupBy(F.window("ts", "10 seconds"), F.lower("text").alias("low"))
+    return groups.agg(F.sum("l").alias("sum"), F.max(F.col("i") * 2), F.count("*").alias("n"))
+
+
+def mixed_of_ours(rows: Any) -> Any:
+    groups = rows.withWatermark("ts", "5 seconds").groupBy(tr.window("ts", "10 seconds"), F.lower("text").alias("low"))
+    return groups.agg(tr.sum("l").alias("sum"), tr.max(F.col("i") * 2), F.count("*").alias("n"))
+
+
+CASES: list[tuple[Callable[[Any], Any], Callable[[Any], Any] | None, str]] = [
+    (grouped, None, "update"),
+    (windowed, None, "append"),
+    (sessions, None, "append"),
+    (mixed, mixed_of_ours, "append"),
+]
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize(("ask", "ours", "mode"), CASES, ids=lambda each: getattr(each, "__name__", each))
+def test_the_same_rows(
+    spark: SparkSession, tmp_path: Path, ask: Callable[[Any], Any], ours: Callable[[Any], Any] | None, mode: str
+) -> None:
+    assert OwnQuery(spark, tmp_path, batches(rng()), ask, mode, ours).check() > 5
+
+
+def test_groups_of_other_operators(spark: SparkSession, tmp_path: Path) -> None:
+    """What is no aggregation gets the stream with a column for each expression, in the place of one of its name."""
+    from_spark = spark.readStream.schema("k string, v int, ts timestamp").parquet(str(tmp_path))
+    rows = tr.stream(from_spark).withWatermark("ts", "1 second")
+    best = rows.groupBy(F.window("ts", "1 minute"), F.lower("k").alias("k"), F.col("V") % 2).topN(2, "v")
+    assert best.columns == ["window", "k", "(V % 2)", "v", "ts", "rank"]
+    counts = rows.groupBy("k", F.col("v")).agg(F.count("*"))
+    assert counts.columns == ["k", "v", "count(1)"]
+    assert counts.source.source is from_spark, "columns as they are need no work"
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda rows: rows.groupBy(F.lower("text"), F.col("nothing")), ["groupBy", "`nothing`"]),
+        (lambda rows: rows.agg(F.sum("l"), F.first("text")), ["agg, argument 2", "first(text)", "order in which"]),
+        (lambda rows: rows.agg(F.skewness("l")), ["argument 1", "skewness(l)", "no aggregate function"]),
+        (lambda rows: rows.agg(F.lower("text")), ["agg", "GROUP BY"]),
+        (lambda rows: rows.agg(F.sum("l") * F.rand()), ["argument 1", "rand", "replay"]),
+        (lambda rows: rows.groupBy(F.window("ts", "1 day"), F.window("local", "1 day")), ["window"]),
+        (lambda rows: rows.groupBy(F.col("d") * 2).count(), ["(d * ", "double", "cannot be a group column"]),
+        (lambda rows: rows.agg(tr.sum(F.lower("text"))), ["sum(lower(text))", "needs a number"]),
+    ],
+    ids=range(8),
+)
+def test_what_is_refused_is_named_with_its_place(
+    spark: SparkSession, tmp_path: Path, ask: Callable[[Any], Any], words: list[str]
+) -> None:
+    source = ScriptedSource(tmp_path / "in", SCHEMA)
+    with pytest.raises(tr.AnalysisError) as caught:
+        ask(tr.stream(source.stream(spark)))
+    for word in words:
+        assert word in str(caught.value)
