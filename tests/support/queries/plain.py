@@ -105,7 +105,7 @@ class PlainQuery:
         assert sorted(ours) == sorted(theirs)
         for epoch, rows in theirs.items():
             assert rows[0] == ours[epoch][0]
-            missing, more = _without(rows, ours[epoch]), _without(ours[epoch], rows)
+            missing, more = without(rows, ours[epoch]), without(ours[epoch], rows)
             assert not missing and not more, f"epoch {epoch}: Spark alone {missing[:4]}, Tailrace alone {more[:4]}"
         return sum(map(len, theirs.values()))
 
@@ -114,7 +114,7 @@ class PlainQuery:
         ours, theirs = (
             [row for rows in found.values() for row in rows[1:]] for found in (self.on_tailrace(), self.on_spark())
         )
-        missing, more = _without(theirs, ours), _without(ours, theirs)
+        missing, more = without(theirs, ours), without(ours, theirs)
         assert not missing and not more, f"Spark alone {missing[:4]}, Tailrace alone {more[:4]}"
         return len(theirs)
 
@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value.values())) if isinstance(value, dict) else value
 
 
-def _without(rows: Rows, others: Rows) -> Rows:
+def without(rows: Rows, others: Rows) -> Rows:
     """The rows that are not among the others."""
     left = list(others)
     found = []

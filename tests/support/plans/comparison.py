@@ -1,0 +1,116 @@
+"""One plan on both engines, over the same rows in the same micro-batches, and whether their rows are the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tailrace as tr
+from support.plans.programs import Plan
+from support.queries.plain import Rows, rows_of, without
+from tailrace.testing import ScriptedSource
+
+SAME, DIFFERENT, UNREAD, NO_QUERY, BOTH_FAIL = "same", "different", "unread", "no query", "both fail"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``kind``: one of those above. ``about``: why, or what differs. ``rows``: how many there were to compare."""
+
+    kind: str
+    about: str = ""
+    rows: int = 0
+
+
+def compare(spark: SparkSession, plan: Plan, folder: Path) -> Verdict:
+    """``folder``: is made, and removed."""
+    session = spark.newSession()
+    for name, value in plan.confs.items():
+        session.conf.set(name, value)
+    try:
+        return _compare(session, plan, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _compare(spark: SparkSession, plan: Plan, folder: Path) -> Verdict:
+    streams = {}
+    for variable, script in zip(("rows", "others"), plan.scripts, strict=False):
+        source = ScriptedSource(folder / variable, script.schema)
+        source.add(script.tables)
+        streams[variable] = source.stream(spark)
+    try:
+        frame: DataFrame = eval(plan.text, {"F": F, **streams})
+    except AnalysisException as error:
+        return Verdict(NO_QUERY, _short(error))
+    try:
+        ours = _run(
+            lambda: tr.writeStream(frame, fallback=False).options(watermark="spark", shards=2), plan, folder / "a"
+        )
+    except tr.AnalysisError as refusal:
+        return Verdict(UNREAD, str(refusal))
+    try:
+        theirs = _run(lambda: frame.writeStream, plan, folder / "b")
+    except AnalysisException as error:
+        return Verdict(NO_QUERY, _short(error))
+    if isinstance(ours, Exception) or isinstance(theirs, Exception):
+        kind = BOTH_FAIL if isinstance(ours, Exception) and isinstance(theirs, Exception) else DIFFERENT
+        return Verdict(kind, f"Spark: {_outcome(theirs)}\nTailrace: {_outcome(ours)}")
+    found = _differences(plan, ours, theirs)
+    return Verdict(DIFFERENT if found else SAME, found, sum(len(rows) - 1 for rows in theirs.values()))
+
+
+def _run(writer: Callable[[], Any], plan: Plan, checkpoint: Path) -> dict[int, Rows] | Exception:
+    """The rows of each epoch; a failure of the query, but not of its start, is returned."""
+    found: dict[int, Rows] = {}
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        found[epoch] = rows_of(batch)
+
+    started = writer().outputMode(plan.mode).foreachBatch(save).option("checkpointLocation", str(checkpoint))
+    query = started.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return error
+    finally:
+        query.stop()
+    return found
+
+
+def _differences(plan: Plan, ours: dict[int, Rows], theirs: dict[int, Rows]) -> str:
+    """In words; empty: none."""
+    heads = {str(rows[0]) for found in (ours, theirs) for rows in found.values()}
+    if len(heads) > 1:
+        return f"columns differ: {' and '.join(sorted(heads))}"
+    if plan.by_epoch and sorted(ours) != sorted(theirs):
+        return f"epochs of Spark {sorted(theirs)}, of Tailrace {sorted(ours)}"
+    both = (
+        [(f"epoch {n}", theirs[n][1:], ours[n][1:]) for n in theirs] if plan.by_epoch else [_in_the_end(theirs, ours)]
+    )
+    lines = []
+    for where, wanted, given in both:
+        missing, more = without(wanted, given), without(given, wanted)
+        if missing or more:
+            lines.append(f"{where}: Spark alone {missing[:4]}, Tailrace alone {more[:4]}")
+    return "\n".join(lines)
+
+
+def _in_the_end(theirs: dict[int, Rows], ours: dict[int, Rows]) -> tuple[str, Rows, Rows]:
+    wanted, given = ([row for rows in found.values() for row in rows[1:]] for found in (theirs, ours))
+    return "in the end", wanted, given
+
+
+def _outcome(found: dict[int, Rows] | Exception) -> str:
+    return _short(found) if isinstance(found, Exception) else f"{len(found)} epochs"
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:600]}"
