@@ -282,7 +282,7 @@ class Drawing:
         equal = []
         for _ in range(self.rng.choice([1, 1, 2])):
             family = self.rng.choice(shared)
-            expressions = self.maybe(0.3)
+            expressions = how == "inner" and self.maybe(0.4)  # in the last rows they would be null
             pair = [s.of(family).text if expressions else s.choose(*s.columns(family)) for s in (mine, theirs)]
             equal.append(f"({pair[0]}) = ({pair[1]})" if family == "boolean" else f"{pair[0]} = {pair[1]}")
         timed = how != "inner" or self.maybe(0.7)

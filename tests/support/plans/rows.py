@@ -94,7 +94,8 @@ def script(
         rows.append([_row(rng, pools, timing, epoch, next(unique), once[n]) for n in range(size)])
     for number in range(closing):
         row = _row(rng, pools, timing, 0, next(unique), -1 - number)
-        rows.append([{**row, TIME: START + timedelta(days=30 * (1 + number))}])
+        known = {name: KINDS[kind].values[-1] for name, kind in columns.items()}  # a null would be no key
+        rows.append([{**row, **known, TIME: START + timedelta(days=30 * (1 + number))}])
     fields = [(TIME, _TIMESTAMP), (UNIQUE, pa.int64()), (ONCE, pa.int32())]
     fields += [(name, KINDS[kind].type_) for name, kind in columns.items()]
     bare = pa.schema(fields)
