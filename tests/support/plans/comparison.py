@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,38 +50,45 @@ def _compare(spark: SparkSession, plan: Plan, folder: Path) -> Verdict:
     except AnalysisException as error:
         return Verdict(NO_QUERY, _short(error))
     try:
-        ours = _run(
-            lambda: tr.writeStream(frame, fallback=False).options(watermark="spark", shards=2), plan, folder / "a"
-        )
+        ours = Run(tr.writeStream(frame, fallback=False).options(watermark="spark", shards=2), plan, folder / "a")
     except tr.AnalysisError as refusal:
         return Verdict(UNREAD, str(refusal))
     try:
-        theirs = _run(lambda: frame.writeStream, plan, folder / "b")
+        theirs = Run(frame.writeStream, plan, folder / "b")  # at once: much of a short query is waiting
     except AnalysisException as error:
+        ours.end()
         return Verdict(NO_QUERY, _short(error))
+    return _verdict(plan, ours.end(), theirs.end())
+
+
+class Run:
+    """A query from its start on, to the end of its input."""
+
+    def __init__(self, writer: Any, plan: Plan, checkpoint: Path) -> None:
+        self._rows: dict[int, Rows] = {}
+        started = writer.outputMode(plan.mode).foreachBatch(self._save).option("checkpointLocation", str(checkpoint))
+        self._query = started.trigger(availableNow=True).start()
+
+    def _save(self, batch: DataFrame, epoch: int) -> None:
+        self._rows[epoch] = rows_of(batch)
+
+    def end(self) -> dict[int, Rows] | Exception:
+        """The rows of each epoch; or why it failed."""
+        try:
+            self._query.awaitTermination()
+        except Exception as error:
+            return error
+        finally:
+            self._query.stop()
+        return self._rows
+
+
+def _verdict(plan: Plan, ours: dict[int, Rows] | Exception, theirs: dict[int, Rows] | Exception) -> Verdict:
     if isinstance(ours, Exception) or isinstance(theirs, Exception):
         kind = BOTH_FAIL if isinstance(ours, Exception) and isinstance(theirs, Exception) else DIFFERENT
         return Verdict(kind, f"Spark: {_outcome(theirs)}\nTailrace: {_outcome(ours)}")
     found = _differences(plan, ours, theirs)
     return Verdict(DIFFERENT if found else SAME, found, sum(len(rows) - 1 for rows in theirs.values()))
-
-
-def _run(writer: Callable[[], Any], plan: Plan, checkpoint: Path) -> dict[int, Rows] | Exception:
-    """The rows of each epoch; a failure of the query, but not of its start, is returned."""
-    found: dict[int, Rows] = {}
-
-    def save(batch: DataFrame, epoch: int) -> None:
-        found[epoch] = rows_of(batch)
-
-    started = writer().outputMode(plan.mode).foreachBatch(save).option("checkpointLocation", str(checkpoint))
-    query = started.trigger(availableNow=True).start()
-    try:
-        query.awaitTermination()
-    except Exception as error:
-        return error
-    finally:
-        query.stop()
-    return found
 
 
 def _differences(plan: Plan, ours: dict[int, Rows], theirs: dict[int, Rows]) -> str:

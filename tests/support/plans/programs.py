@@ -224,7 +224,7 @@ class Drawing:
     def aggregation(self, part: Part) -> Part:
         self.mode = self.rng.choice(["update", "update", "complete"])
         part = self.marked(part) if self.maybe(0.2) else part
-        return self.above(self.grouped(part, None))
+        return self.above(self.grouped(part, None, keys_min=1))
 
     def windowed(self, part: Part) -> Part:
         self.mode = self.rng.choice(["append", "append", "update", "complete"])
@@ -274,7 +274,7 @@ class Drawing:
     # --- joins
 
     def joined(self, left: Part, right: Part) -> Part:
-        how = self.rng.choice(["inner", "inner", "left", "right", "full", "left_semi"])
+        how = self.rng.choice(["inner", "inner", "left", "right", "full"])
         mine, theirs = self.scope(left), self.scope(right)
         shared = [
             f for f in ("integer", "string", "boolean", "date", "decimal") if mine.columns(f) and theirs.columns(f)
