@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace.spark.expressions.catalyst import Expression
-from tailrace.spark.expressions.plans import Node, Step, Template, plan_of
+from tailrace.spark.expressions.plans import Above, Leaf, Node, Template, plan_of
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def test_what_is_gone_is_named(rows: DataFrame) -> None:
         """What a release might have in the place of Spark's class."""
 
     with pytest.raises(tr.AnalysisError, match=r"has no Deduplicate.keys\(\), .* Spark does not promise"):
-        Node(Other()).keys()
+        Node(Other()).compared()
     with pytest.raises(tr.AnalysisError, match=r"has no Expression.sql\(\)"):
         _ = Expression(Other()).text
 
@@ -49,11 +49,12 @@ def test_a_part_of_a_plan_over_other_rows(spark: SparkSession, rows: DataFrame) 
     """A template has the columns by their ids: two of one name, and rows in another order."""
     chosen = rows.selectExpr("k", "s").selectExpr("k * 2 AS x", "concat(s, '!') AS x").where("s != 'b'")
     top = plan_of(chosen)
-    steps, node = [], top
-    while node.kind != "StreamingRelation":
-        steps.append(Step(node, 0))
-        node = node.child
-    template = Template([(node.output[1], 0), (node.output[0], 1)], None, steps[::-1])
+    nodes = [node for node in top.walk() if node.children]
+    columns = nodes[-1].child.output
+    place: Above | Leaf = Leaf([(columns[1], 0), (columns[0], 1)], None)
+    for node in nodes[::-1]:
+        place = Above(node, {0: place})
+    template = Template(place)
     for number in (1, 10):
         made = template.over(spark.createDataFrame([("a", number), ("b", 2)], "t string, n bigint"))
         assert [tuple(row) for row in made.collect()] == [(2 * number, "a!")]

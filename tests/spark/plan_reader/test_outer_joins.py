@@ -33,7 +33,7 @@ def joined(how: str, condition: str) -> Ask:
         left, right = sides(rows)
         pairs = left.alias("a").join(right.alias("b"), F.expr(condition), how)
         if how == "left_semi":
-            return pairs.where("NOT (text <=> 'end')").select("i", "unique", F.upper("text").alias("text"))
+            return pairs.where("NOT (text <=> 'end')")
         shown = pairs.where("NOT (coalesce(text, other) <=> 'end')")
         return shown.select("a.unique", "b.unique", "i", "j", "text", "other", (F.col("l") + 1).alias("more"))
 

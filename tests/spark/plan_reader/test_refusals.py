@@ -77,11 +77,15 @@ REFUSED: dict[str, tuple[Ask, str]] = {
     "a limit above": (lambda rows: by_window(rows).limit(3), r"limit\(\)"),
     "windows of joined rows": (
         lambda rows: by_window_of_pairs(rows),
-        "called 2 times below one operator",
+        "ts is the event time here, and rows of the operator below have another or none",
     ),
-    "a union of operators": (
-        lambda rows: by_window(rows).union(by_window(rows)),
-        "a Union behind operators",
+    "a union of an operator's rows and others": (
+        lambda rows: by_window(rows).select("count").union(rows.select("k")),
+        "a Union of an operator's rows and of rows that none has seen",
+    ),
+    "a union of operators with one event time": (
+        lambda rows: by_window(rows).select("count").union(rows.groupBy("k").count().select("k")),
+        "1 of 2 streams have a watermark",
     ),
     "an outer join on rows of both": (
         lambda rows: streams_joined(rows, "left", f"k = same AND {NEAR} AND k + same < 9", "1 second", "1 second"),

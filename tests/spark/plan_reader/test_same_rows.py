@@ -182,6 +182,29 @@ def pairs_left_out_above(rows: DataFrame) -> DataFrame:
     return left.join(right.withWatermark("at", "5 seconds"), near).where("known AND one % 3 != 0")
 
 
+def united_counts(rows: DataFrame) -> DataFrame:
+    """Three operators of different kinds whose rows are united, some of them of a join with a table."""
+    marked = rows.withWatermark("ts", "5 seconds")
+    names = rows.sparkSession.createDataFrame([("a", 1), ("A", 2)], "text string, n bigint")
+    counts = marked.groupBy(F.window("ts", "10 seconds"), "text").agg(F.count("*").alias("n"), F.sum("l").alias("l"))
+    others = marked.groupBy(F.window("ts", "4 seconds"), "i").agg(F.max("text").alias("text"), F.max("l").alias("n"))
+    first = marked.dropDuplicates(["ts", "text"]).select(F.window("ts", "5 seconds"), "text", "l", "i")
+    known = counts.drop("n").join(names, "text").select("window.start", "text", F.col("n") + 1, "l")
+    return known.union(others.select("window.end", "text", "n", "i")).unionByName(
+        first.select(F.col("window.start").alias("start"), "text", F.col("l").alias("(n + 1)"), F.col("i").alias("l"))
+    )
+
+
+def windows_of_united_windows(rows: DataFrame) -> DataFrame:
+    marked = rows.withWatermark("ts", "5 seconds")
+    counts = marked.groupBy(F.window("ts", "10 seconds"), "text").agg(F.count("*").alias("n"))
+    firsts = marked.where("b").groupBy(F.window("ts", "5 seconds"), F.lower("text").alias("text")).agg(F.max("i"))
+    both = counts.select(F.window_time("window").alias("at"), "text", "n").union(
+        firsts.select(F.window_time("window"), "text", "max(i)")
+    )
+    return both.groupBy(F.window("at", "20 seconds"), "text").agg(F.sum("n").alias("n"), F.count("*").alias("windows"))
+
+
 CASES = [
     (sums_and_means, "update"),
     (extremes_and_sets, "update"),
@@ -200,6 +223,8 @@ CASES = [
     (pairs_left_out_above, "append"),
     (joined, "append"),
     (windows_of_windows, "append"),
+    (united_counts, "append"),
+    (windows_of_united_windows, "append"),
 ]
 
 

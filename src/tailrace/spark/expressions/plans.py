@@ -5,7 +5,7 @@ Threads: the caller's. Each access is a call to the JVM, so that readers keep wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -166,7 +166,7 @@ class Node:
         return Node(catalyst("plans.logical.Filter")(condition._java, self._java))
 
     @uses("Deduplicate.keys()")
-    def keys(self) -> list[Expression]:
+    def compared(self) -> list[Expression]:
         """Of a ``Deduplicate``: the columns by which rows are compared."""
         return [Expression(each) for each in items_of(self._java.keys())]
 
@@ -224,38 +224,78 @@ def plan_of(frame: DataFrame) -> Node:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A node above an operator, and which of its children leads to the operator."""
+class Leaf:
+    """Where rows come in, in the place of an operator.
+
+    ``columns``: those that the part reads, and the number of each among the columns of such rows. ``results``: what the
+    part begins with there, made of these; None: they are passed on.
+    """
+
+    columns: Sequence[tuple[Expression, int]]
+    results: Sequence[Expression] | None
+
+
+@dataclass(frozen=True)
+class Above:
+    """A node above operators. ``below``: what leads to them, by the number of the node's child."""
 
     node: Node
-    number: int
+    below: Mapping[int, Above | Leaf]
+
+    def walk(self) -> Iterator[Above]:
+        """The lowest first."""
+        for each in self.below.values():
+            if isinstance(each, Above):
+                yield from each.walk()
+        yield self
+
+
+_Plans = Iterator[Any]
 
 
 class Template:
     """A part of a plan, to be put over rows that come in place of what was below it.
 
-    ``leaf``: columns that the part reads, and the number of each among the columns of such rows. ``results``: what the
-    part begins with, made of these; None: they are passed on. ``steps``: from the lowest node up. All of it is analysed
-    already, and so is what is made of it: Spark only has to plan it.
+    All of it is analysed already, and so is what is made of it: Spark only has to plan it.
     """
 
-    def __init__(
-        self, leaf: Sequence[tuple[Expression, int]], results: Sequence[Expression] | None, steps: Sequence[Step]
-    ) -> None:
-        self._leaf = [(each._java.exprId(), each.name, number) for each, number in leaf]
-        self._steps = [(step.node._java, step.number, [each._java for each in step.node.children]) for step in steps]
-        self._results = None if results is None else [each._java for each in results]
+    def __init__(self, root: Above | Leaf) -> None:
+        self._make = _made(root)
 
     @uses("LogicalPlan.setAnalyzed()")
-    def over(self, frame: DataFrame) -> DataFrame:
-        below = plan_under(frame)
-        alias, project = catalyst("expressions.Alias"), catalyst("plans.logical.Project")
-        columns, none, empty = below.output(), java_class("scala.Option").empty(), seq_of([])
-        named = [alias(columns.apply(number), name, id_, empty, none, empty) for id_, name, number in self._leaf]
-        plan = project(seq_of(named), below)
-        if self._results is not None:
-            plan = project(seq_of(self._results), plan)
-        for node, number, children in self._steps:
-            plan = node.withNewChildren(seq_of([*children[:number], plan, *children[number + 1 :]]))
+    def over(self, *frames: DataFrame) -> DataFrame:
+        """``frames``: of the leaves, from the left."""
+        plan = self._make(iter([plan_under(frame) for frame in frames]))
         plan.setAnalyzed()
-        return rows_of_plan(frame.sparkSession, plan)
+        return rows_of_plan(frames[0].sparkSession, plan)
+
+
+def _made(place: Above | Leaf) -> Callable[[_Plans], Any]:
+    return _made_leaf(place) if isinstance(place, Leaf) else _made_above(place)
+
+
+def _made_above(place: Above) -> Callable[[_Plans], Any]:
+    node, below = place.node._java, {number: _made(each) for number, each in place.below.items()}
+    children = [each._java for each in place.node.children]
+
+    def make(plans: _Plans) -> Any:
+        new = [below[number](plans) if number in below else child for number, child in enumerate(children)]
+        return node.withNewChildren(seq_of(new))
+
+    return make
+
+
+def _made_leaf(leaf: Leaf) -> Callable[[_Plans], Any]:
+    named = [(each._java.exprId(), each.name, number) for each, number in leaf.columns]
+    results = None if leaf.results is None else [each._java for each in leaf.results]
+
+    def make(plans: _Plans) -> Any:
+        alias, project = catalyst("expressions.Alias"), catalyst("plans.logical.Project")
+        none, empty = java_class("scala.Option").empty(), seq_of([])
+        below = next(plans)
+        columns = below.output()
+        chosen = [alias(columns.apply(number), name, id_, empty, none, empty) for id_, name, number in named]
+        plan = project(seq_of(chosen), below)
+        return plan if results is None else project(seq_of(results), plan)
+
+    return make

@@ -14,7 +14,7 @@ from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.functions import aggregate_of, ansi_of
 from tailrace.spark.expressions.plans import Aggregated, Node
 from tailrace.spark.expressions.windows import TakenWindow, take_window
-from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark, event_time_of
+from tailrace.spark.plan_reader.reading import Made, Reading, event_time_of
 
 _WINDOW = "window"
 
@@ -96,5 +96,4 @@ def _any_event_time(plan: Node) -> tuple[Expression | None, int | None]:
     found = next((each for each in plan.output if each.delay_ms is not None), None)
     if found is None:
         return None, None
-    check_one_watermark(plan)
     return found, found.delay_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.api.relations import Deduplication
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.plans import Node
-from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
+from tailrace.spark.plan_reader.reading import Made, Reading
 
 
 def read_deduplication(node: Node, reading: Reading) -> Made:
@@ -18,7 +18,7 @@ def read_deduplication_within_watermark(node: Node, reading: Reading) -> Made:
 
 def _deduplication(node: Node, reading: Reading, *, within: bool) -> Made:
     columns = reading.columns()
-    keys = node.keys()
+    keys = node.compared()
     names = [columns.take(key) for key in keys]
     compared = {key.id for key in keys}
     passed = [column for column in node.child.output if column.id in reading.needed or column.id in compared]
@@ -26,7 +26,6 @@ def _deduplication(node: Node, reading: Reading, *, within: bool) -> Made:
     time = _event_time(node, reading)
     timed = None
     if time is not None and time.delay_ms is not None:
-        check_one_watermark(node.child)
         timed = columns.take(time), time.delay_ms
     stream = reading.stream(node.child, columns, timed)
     made = stream.dropDuplicatesWithinWatermark(names) if within else stream.dropDuplicates(names)
@@ -37,6 +36,8 @@ def _deduplication(node: Node, reading: Reading, *, within: bool) -> Made:
 
 def _event_time(node: Node, reading: Reading) -> Expression | None:
     """By which rows are late. Where nothing needs the column, Spark's optimizer takes it away, and no row is late."""
-    optimized = next(each for each in reading.plan.optimized(reading.spark).walk() if each.kind == node.kind)
+    keys = {key.id for key in node.compared()}
+    same = [each for each in reading.plan.optimized(reading.spark).walk() if each.kind == node.kind]
+    optimized = next(each for each in same if {key.id for key in each.compared()} == keys)
     kept = {column.id for column in optimized.child.output}
     return next((each for each in node.child.output if each.delay_ms is not None and each.id in kept), None)

@@ -1,21 +1,20 @@
-"""What lies above the last operator of a plan: Spark applies it to the rows of each epoch (``SparkHop``).
+"""What lies above the last operators of a plan: Spark applies it to the rows of each epoch (``SparkHop``).
 
 Only what treats each row by itself, or with a static table, may be there: an epoch's rows are not all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyspark.sql import DataFrame
 
 from tailrace.errors import AnalysisError
-from tailrace.spark.expressions.catalyst import Expression
-from tailrace.spark.expressions.plans import Node, Step, Template
+from tailrace.spark.expressions.plans import Above, Leaf, Node, Template
 
 _ROW_BY_ROW = frozenset(
     {
-        *("Project", "Filter", "SubqueryAlias", "View", "Generate", "ResolvedHint", "Repartition"),
+        *("Project", "Filter", "Union", "SubqueryAlias", "View", "Generate", "ResolvedHint", "Repartition"),
         *("RepartitionByExpression", "RebalancePartitions", "MapInPandas", "MapInArrow", "PythonMapInArrow"),
         *("MapElements", "MapPartitions", "SerializeFromObject", "DeserializeToObject", "TypedFilter"),
     }
@@ -25,36 +24,44 @@ _STATIC_JOINS = {0: ("Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"), 1: 
 
 
 class PartAbove:
-    """A function of an operator's rows. ``leaf``: columns that the part reads, and their numbers among those rows."""
+    """A function of the rows of operators, of as many as ``root`` has leaves."""
 
-    def __init__(
-        self, leaf: Sequence[tuple[Expression, int]], results: Sequence[Expression] | None, steps: Sequence[Step]
-    ) -> None:
-        _check(results or (), steps)
-        self._template = Template(leaf, results, steps)
-        self.label = ", ".join(_shown(step.node) for step in steps) or "the aggregation's own expressions"
+    def __init__(self, root: Above | Leaf) -> None:
+        above = list(root.walk()) if isinstance(root, Above) else []
+        _check(_leaves(root), above)
+        self._template = Template(root)
+        self.label = ", ".join(_shown(each.node) for each in above) or "the aggregation's own expressions"
 
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        return self._template.over(frame)
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        return self._template.over(*frames)
 
 
-def _check(results: Sequence[Expression], steps: Sequence[Step]) -> None:
-    expressions = [*results, *(each for step in steps for each in step.node.expressions)]
-    for each in expressions:
+def _leaves(place: Above | Leaf) -> Iterator[Leaf]:
+    if isinstance(place, Leaf):
+        yield place
+    else:
+        for each in place.below.values():
+            yield from _leaves(each)
+
+
+def _check(leaves: Iterable[Leaf], above: Sequence[Above]) -> None:
+    results = [each for leaf in leaves for each in leaf.results or ()]
+    for each in [*results, *(each for place in above for each in place.node.expressions)]:
         if not each.repeatable:
             raise AnalysisError(
                 f"{each.text}, behind the last operator, would give something else in a replay: compute it before the "
                 f"operator, or in foreachBatch"
             )
-    for step in steps:
-        _check_node(step.node, step.number)
+    for place in above:
+        _check_node(place.node, list(place.below))
 
 
-def _check_node(node: Node, streaming: int) -> None:
+def _check_node(node: Node, streaming: Sequence[int]) -> None:
+    """``streaming``: which of its children are rows of operators."""
     if any(each.is_streaming for each in node.subqueries):
         raise AnalysisError(f"a subquery of a {node.kind} behind the last operator reads a stream")
     if node.kind == "Join":
-        if node.join_type() not in _STATIC_JOINS[streaming]:
+        if node.join_type() not in _STATIC_JOINS[streaming[0]]:
             raise AnalysisError(f"a {node.join_type()} join of operators' rows with a table keeps rows of the table")
     elif node.kind == "EventTimeWatermark":
         raise AnalysisError("withWatermark behind an operator: Tailrace's rows keep the watermark of their streams")

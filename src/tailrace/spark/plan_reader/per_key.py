@@ -17,7 +17,7 @@ from tailrace.spark.expressions import per_key
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.per_key import PerKeyFunction
 from tailrace.spark.expressions.plans import Node
-from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
+from tailrace.spark.plan_reader.reading import Made, Reading
 from tailrace.spark.processors.code import TIMEOUTS, group_state_code, processor_code, timezone_of
 from tailrace.spark.processors.initial_state import initial_rows
 
@@ -78,7 +78,6 @@ class _Rows:
         time = next((each for each in plan.output if each.delay_ms is not None and each.id in names), None)
         timed = None
         if time is not None and time.delay_ms is not None:
-            check_one_watermark(plan)
             timed = names[time.id], time.delay_ms
         self.stream: Stream = reading.stream(plan, columns, timed)
         self._fields = {field.name: field for field in self.stream.schema}

@@ -1,13 +1,15 @@
 """From a plain streaming DataFrame to the relation that gives the same rows.
 
-The plan is walked from the top to its last stateful node, whose reader makes an operator of it, over what the same walk
-makes of the plan below. What lies above an operator becomes a ``SparkHop``, to the sink or to the next operator; what
-lies below the first stays in the streaming plan that Spark runs.
+The plan is walked from the top to its last stateful nodes, whose readers make operators of them, over what the same
+walk makes of the plans below. What lies above operators becomes a ``SparkHop``, to the sink or to the next operator;
+what lies below the first ones stays in the streaming plan that Spark runs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 
 from pyspark.sql import DataFrame
 
@@ -15,12 +17,13 @@ from tailrace.api.relations import Deduplication, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.columns import Columns, Texts
-from tailrace.spark.expressions.plans import Node, Step, plan_of
+from tailrace.spark.expressions.plans import Above, Leaf, Node, plan_of
 from tailrace.spark.plan_reader.part_above import PartAbove
 from tailrace.spark.plan_reader.pushed_filters import with_pushed_filters
 from tailrace.spark.plan_reader.reading import Made, Reading, call_of, stateless, stream_of
 from tailrace.spark.plan_reader.registry import READERS, is_stateful
 from tailrace.spark.query.runtime import SparkRuntime
+from tailrace.spark.sources.hops import hop_over
 
 
 class NothingStateful(AnalysisError):
@@ -37,52 +40,83 @@ class ReadPlan:
 
 def read_plan(frame: DataFrame) -> ReadPlan:
     """The query of a DataFrame; ``AnalysisError`` where Tailrace has no equal of it."""
-    plan, texts = with_pushed_filters(plan_of(frame), frame.sparkSession), Texts()
+    spark, texts = frame.sparkSession, Texts()
+    plan = with_pushed_filters(plan_of(frame), spark)
     needed = frozenset(each.id for each in plan.output)
+    if not _is_of_operators(plan):
+        raise NothingStateful("the query keeps no state")
     try:
-        made, part = _read(plan, Reading(frame.sparkSession, plan, needed, texts, 0, _source))
-        label = f"{part.label}; {texts.legend()}"
-        relation = SparkRuntime(frame.sparkSession).hop(made.relation, part, label)
+        reading = Reading(spark, plan, needed, texts, count(), _source, [])
+        made, part = _read(plan, reading)
+        _check_watermarks(reading.timed)
+        relation = hop_over(spark, [each.relation for each in made], part, f"{part.label}; {texts.legend()}")
     except AnalysisError as error:
         raise type(error)(texts.in_users_words(str(error))) from error
-    return ReadPlan(relation, isinstance(made.relation, Deduplication))
+    return ReadPlan(relation, all(isinstance(each.relation, Deduplication) for each in made))
 
 
-def _read(plan: Node, reading: Reading) -> tuple[Made, PartAbove]:
-    """The last operator of a plan, and what lies above it. ``reading.needed``: of the plan's columns."""
-    node, steps = _last_operator(plan)
-    read = READERS.get(node.kind)
-    if read is None:
-        raise AnalysisError(f"{call_of(node)}: Tailrace does not read it from a plain query")
-    needed = reading.needed | {id_ for step in steps for each in step.node.expressions for id_ in each.references}
-    made = read(node, Reading(reading.spark, plan, needed, reading.texts, reading.level, reading.source))
-    if made.rest is not None:
-        steps.insert(0, Step(node.where(made.rest), 0))
-    numbers = {field.name: number for number, field in enumerate(made.relation.fields)}
-    return made, PartAbove([(column, numbers[name]) for column, name in made.leaf], made.results, steps)
+def _read(plan: Node, reading: Reading) -> tuple[list[Made], PartAbove]:
+    """The last operators of a plan, and what lies above them. ``reading.needed``: of the plan's columns."""
+    of_operators = replace(reading, plan=plan, needed=reading.needed | frozenset(_read_above(plan)))
+    made: list[Made] = []
+
+    def place(node: Node) -> Above | Leaf:
+        if not is_stateful(node):
+            _check_operators(node)
+            return Above(node, {number: place(child) for number, child in _streaming(node)})
+        read = READERS.get(node.kind)
+        if read is None:
+            raise AnalysisError(f"{call_of(node)}: Tailrace does not read it from a plain query")
+        one = read(node, replace(of_operators, number=next(reading.numbers)))
+        made.append(one)
+        numbers = {field.name: number for number, field in enumerate(one.relation.fields)}
+        leaf = Leaf([(column, numbers[name]) for column, name in one.leaf], one.results)
+        return leaf if one.rest is None else Above(node.where(one.rest), {0: leaf})
+
+    root = place(plan)
+    return made, PartAbove(root)
 
 
 def _source(plan: Node, columns: Columns, reading: Reading) -> Stream:
     """The rows of a plan, in the columns that an operator reads of it."""
-    if not any(is_stateful(node) for node in plan.walk()):
+    if not _is_of_operators(plan):
         return stream_of(columns.of(stateless(plan).frame(reading.spark)))
-    below = Reading(reading.spark, plan, columns.references, reading.texts, reading.level + 1, _source)
-    made, part = _read(plan, below)
-    runtime = SparkRuntime(reading.spark)
-    hop = runtime.hop(made.relation, lambda frame: columns.of(part(frame)), part.label)
-    return Stream(hop, hop.fields, runtime, hop.event_time)
+    made, part = _read(plan, replace(reading, needed=columns.references))
+    relations = [each.relation for each in made]
+    hop = hop_over(reading.spark, relations, lambda *frames: columns.of(part(*frames)), part.label)
+    return Stream(hop, hop.fields, SparkRuntime(reading.spark), hop.event_time)
 
 
-def _last_operator(plan: Node) -> tuple[Node, list[Step]]:
-    """The last stateful node, and what lies above it from the lowest on."""
-    steps: list[Step] = []
-    node = plan
-    while not is_stateful(node):
-        streaming = [number for number, child in enumerate(node.children) if child.is_streaming]
-        if not any(is_stateful(each) for each in node.walk()):
-            raise NothingStateful("the query keeps no state")
-        if len(streaming) > 1:
-            raise AnalysisError(f"a {node.kind} behind operators: Tailrace does not read it from a plain query")
-        steps.append(Step(node, streaming[0]))
-        node = node.children[streaming[0]]
-    return node, steps[::-1]
+def _is_of_operators(plan: Node) -> bool:
+    return any(is_stateful(node) for node in plan.walk())
+
+
+def _streaming(node: Node) -> list[tuple[int, Node]]:
+    return [(number, child) for number, child in enumerate(node.children) if child.is_streaming]
+
+
+def _check_operators(node: Node) -> None:
+    if not all(_is_of_operators(child) for _, child in _streaming(node)):
+        raise AnalysisError(
+            f"a {node.kind} of an operator's rows and of rows that none has seen: Tailrace gives operators' alone"
+        )
+
+
+def _check_watermarks(timed: Sequence[bool]) -> None:
+    if any(timed) and not all(timed):
+        raise AnalysisError(
+            f"{sum(timed)} of {len(timed)} streams have a watermark that an operator goes by, and Tailrace has one "
+            f"event time for all operators of a query: call withWatermark on every stream, or write two queries"
+        )
+
+
+def _read_above(node: Node) -> Iterator[int]:
+    """The columns that nodes above the last operators read."""
+    if is_stateful(node):
+        return
+    for each in node.expressions:
+        yield from each.references
+    for _, child in _streaming(node):
+        if node.kind == "Union":  # by their places
+            yield from (column.id for column in child.output)
+        yield from _read_above(child)

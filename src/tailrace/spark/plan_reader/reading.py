@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -57,24 +57,27 @@ class Made:
 @dataclass(frozen=True)
 class Reading:
     """``plan``: the whole one. ``needed``: the columns of the operator that something above it reads. ``texts``: gets
-    what the operator's columns stand for. ``level``: how many operators there are above. ``source``: the rows of a plan
-    below, in the columns that an operator reads, for the operator ``level``.
+    what the operator's columns stand for. ``numbers``: of operators that are still to be read, from the last one down.
+    ``source``: the rows of a plan below, in the columns that an operator reads. ``timed``: of each stream that was
+    read, whether it has a watermark that counts. ``number``: that of the operator.
     """
 
     spark: SparkSession
     plan: Node
     needed: frozenset[int]
     texts: Texts
-    level: int
+    numbers: Iterator[int]
     source: Callable[[Node, Columns, Reading], Stream]
+    timed: list[bool]
+    number: int = 0
 
     def columns(self, gone: tuple[int, str] | None = None, prefix: str = "c") -> Columns:
         """For the columns of an input."""
         return Columns(self.texts, lambda number, _: self.name(prefix, number), gone)
 
     def name(self, prefix: str, number: int, text: str | None = None) -> str:
-        """The name of an operator's column. They must differ between the operators of a chain."""
-        name = f"{prefix}{number}_{self.level}" if self.level else f"{prefix}{number}"
+        """The name of an operator's column. They must differ between the operators of a query."""
+        name = f"{prefix}{number}_{self.number}" if self.number else f"{prefix}{number}"
         return name if text is None else self.texts.add(name, text)
 
     def stream(self, plan: Node, columns: Columns, time: tuple[str, int] | None = None) -> Stream:
@@ -83,6 +86,9 @@ class Reading:
         """
         stream = self.source(plan, columns, self)
         if stream.relation is None:
+            self.timed.append(time is not None)
+            if time is not None:
+                _check_one_watermark(plan)
             return stream if time is None else stream.withWatermark(time[0], f"{time[1]} milliseconds")
         if time is None:
             return replace(stream, watermark=None)
@@ -128,13 +134,10 @@ def event_time_of(plan: Node, expression: Expression) -> int | None:
     if not expression.is_attribute:
         return None
     found = next((each for each in plan.output if each.id == expression.id), None)
-    delay = None if found is None else found.delay_ms
-    if delay is not None:
-        check_one_watermark(plan)
-    return delay
+    return None if found is None else found.delay_ms
 
 
-def check_one_watermark(plan: Node) -> None:
+def _check_one_watermark(plan: Node) -> None:
     """Refuse rows whose watermark is more than how far the largest of their event times has come."""
     count = sum(node.kind == "EventTimeWatermark" for node in plan.walk())
     if count > 1:

@@ -20,7 +20,7 @@ from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.plans import EqualKeys, Node
-from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
+from tailrace.spark.plan_reader.reading import Made, Reading
 from tailrace.spark.plan_reader.time_range import DAY_US, ExactCondition, exact_condition
 
 _SLACK_MS = 2
@@ -84,12 +84,8 @@ def read_stream_join(node: Node, reading: Reading) -> Made:
     made = left.stream.join(right.stream, on, _HOW[kind], within=within)
     relation = made.relation
     assert isinstance(relation, Join)
-    leaf = [
-        (column, side.names[column.id])
-        for side, child in zip((left, right), node.children, strict=True)
-        for column in child.output
-        if column.id in side.names
-    ]
+    names = left.names | right.names
+    leaf = [(column, names[column.id]) for column in node.output if column.id in names]
     return Made(relation, tuple(leaf), None, rest)
 
 
@@ -118,7 +114,6 @@ def _side(number: int, asked: _Asked, reading: Reading) -> _Side:
             names[column.id] = own.take(column)
     time, event_time = asked.times[number], None
     if asked.within is not None and time is not None and time.delay_ms is not None:
-        check_one_watermark(child)
         event_time = own.take(time), time.delay_ms
     return _Side(reading.stream(child, own, event_time), names)
 

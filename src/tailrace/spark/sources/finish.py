@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from tailrace.spark.expressions.catalyst import Expression
-from tailrace.spark.expressions.plans import Template, plan_of
+from tailrace.spark.expressions.plans import Leaf, Template, plan_of
 
 
 class Finish:
@@ -36,4 +36,4 @@ class Finish:
         chosen = [own[names.index(each)] if isinstance(each, str) else each for each in self._shown]
         others = [each for number, each in enumerate(own) if number >= self._groups and names[number] not in read]
         leaf = [*((each, names.index(name)) for each, name in self._names), *zip(own, range(len(own)), strict=True)]
-        return Template(leaf, [*own[: self._groups], *chosen, *others], [])
+        return Template(Leaf(leaf, [*own[: self._groups], *chosen, *others]))

@@ -5,7 +5,7 @@ When the query is planned, a hop's function is called with an empty DataFrame, t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,22 +22,29 @@ _TIME_WINDOW = "spark.timeWindow"
 """How Spark marks these columns. The marks stay where a column is renamed, and where ``window_time`` is taken of it."""
 
 
-def hop_behind(spark: SparkSession, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
-    """The hop with what the function makes of an operator's rows; behind a hop, one that does both."""
-    given = spark.createDataFrame([], schema=output_schema_of(relation))
+def hop_over(
+    spark: SparkSession, relations: Sequence[Relation], function: Callable[..., object], label: str
+) -> SparkHop:
+    """The hop with what the function makes of the rows of operators."""
+    given = [spark.createDataFrame([], schema=output_schema_of(each)) for each in relations]
     try:
-        made = _checked(function(given), label)
+        made = _checked(function(*given), label)
     except PySparkException as error:
         raise AnalysisError(f"{label}: {str(error).splitlines()[0]}") from error
-    fields, event_time = fields_of(made.schema), _event_time(relation, made)
+    return SparkHop(tuple(relations), function, fields_of(made.schema), label, _event_time(relations, made))
+
+
+def hop_behind(spark: SparkSession, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
+    """The hop with what the function makes of an operator's rows; behind a hop, one that does both."""
+    hop = hop_over(spark, [relation], function, label)
     if not isinstance(relation, SparkHop):
-        return SparkHop((relation,), function, fields, label, event_time)
+        return hop
     before = relation
 
     def both(*outputs: DataFrame) -> object:
         return function(made_by_hop(before, *outputs))
 
-    return SparkHop(before.inputs, both, fields, f"{before.label}, {label}", event_time)
+    return SparkHop(before.inputs, both, hop.fields, f"{before.label}, {label}", hop.event_time)
 
 
 def made_by_hop(hop: SparkHop, *outputs: DataFrame) -> DataFrame:
@@ -76,12 +83,12 @@ def _window_name(relation: Relation) -> str | None:
     return None if window is None or isinstance(window, CountWindow) else window.name
 
 
-def _event_time(relation: Relation, made: DataFrame) -> Watermark | None:
-    """That of the operator's rows, where Spark still knows its column, or that of a window's last moment."""
-    time = relation.event_time
+def _event_time(relations: Sequence[Relation], made: DataFrame) -> Watermark | None:
+    """That of the operators' rows, where Spark still knows its column, or that of a window's last moment."""
+    delays = [each.event_time.delay for each in relations if each.event_time is not None]
     marked = [field for field in made.schema.fields if _EVENT_TIME in field.metadata]
     found = [field for field in fields_of(StructType(marked)) if field.type.is_time]
-    return Watermark(found[0], time.delay) if time is not None and len(found) == 1 else None
+    return Watermark(found[0], max(delays)) if len(delays) == len(relations) and len(found) == 1 else None
 
 
 def _checked(made: object, label: str) -> DataFrame:

@@ -23,7 +23,7 @@ from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns, Texts
 from tailrace.spark.expressions.functions import aggregate_of, ansi_of
-from tailrace.spark.expressions.plans import AggregateCall, Template, plan_of
+from tailrace.spark.expressions.plans import AggregateCall, Leaf, Template, plan_of
 from tailrace.spark.expressions.windows import take_window
 from tailrace.spark.sources.finish import Finish
 from tailrace.spark.sources.hops import hop_behind, output_schema_of
@@ -232,7 +232,7 @@ class Projection:
         ]
         if not computed:
             return asked.source, tuple(asked.schema)
-        template = Template([(each, number) for number, each in enumerate(self._own)], None, [])
+        template = Template(Leaf([(each, number) for number, each in enumerate(self._own)], None))
 
         def step(frame: DataFrame) -> DataFrame:
             return columns.of(frame if frame is self._frame else template.over(frame))
