@@ -45,9 +45,14 @@ def test_what_tailrace_refuses_runs_on_spark(
         query = finished(writer.trigger(availableNow=True).start())
     assert len(found) == 2 and found[0]
     assert "runs on Spark, and not on Tailrace: first(v): it depends on the order" in caplog.text
+    assert f"(at {__file__}:" in caplog.text
     query.explain()
     shown = capsys.readouterr().out
-    assert shown.startswith("On Spark, and not on Tailrace: first(v)") and "== Physical Plan ==" in shown
+    assert (
+        shown.startswith("On Spark, and not on Tailrace: first(v)")
+        and f"(at {__file__}:" in shown
+        and "== Physical Plan ==" in shown
+    )
 
 
 def test_a_query_on_tailrace_says_what_its_columns_are(

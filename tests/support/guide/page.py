@@ -57,7 +57,7 @@ def verdict(outcome: Outcome) -> str:
         return "Tailrace"
     if outcome.why_spark == STATELESS:
         return "Spark: it keeps no state"
-    return f"Spark: {outcome.why_spark}"
+    return f"Spark: {outcome.why_spark.partition(' (at ')[0]}"
 
 
 def _line(program: Program, theirs: Outcome, ours: Outcome) -> str:

@@ -30,6 +30,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _CLASSIC = "org.apache.spark.sql.classic"
+_LINE_SHOWN = 80
 _DELAY = "spark.watermarkDelayMs"
 _WINDOW_MARKS = {"spark.timeWindow": "window", "spark.sessionWindow": "session_window"}
 
@@ -50,6 +51,22 @@ def uses(what: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 
 def items_of(sequence: Any) -> list[Any]:
     return [sequence.apply(number) for number in range(sequence.size())]
+
+
+def place_of(java: Any) -> str:
+    """Of an expression or a node: a file and a line of a Python program, or a line of SQL text.
+
+    PySpark knows the former of what the methods of Columns make.
+    """
+    origin = java.origin()
+    called, text, line = origin.pysparkErrorContext(), origin.sqlText(), origin.line()
+    if called.isDefined() and called.get()._2():
+        return str(called.get()._2()).splitlines()[0]
+    if not text.isDefined() or not line.isDefined():
+        return ""
+    lines = str(text.get()).splitlines()
+    said = lines[line.get() - 1].strip()[:_LINE_SHOWN]
+    return f"line {line.get()} of the SQL text: {said}" if len(lines) > 1 else f"SQL text {said}"
 
 
 class Expression:
@@ -123,6 +140,13 @@ class Expression:
         """Of a column with windows that Spark has made, the function that makes such; else empty."""
         metadata = self._java.metadata()
         return next((kind for mark, kind in _WINDOW_MARKS.items() if metadata.contains(mark)), "")
+
+    @cached_property
+    @uses("TreeNode.origin()")
+    def place(self) -> str:
+        """Where it is written, or else what it is made of; empty where Spark does not know."""
+        known = (place_of(each._java) for each in self.walk() if not each.is_attribute)
+        return next(filter(None, known), "")
 
     @property
     def is_attribute(self) -> bool:

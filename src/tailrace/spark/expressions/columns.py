@@ -23,11 +23,19 @@ class Texts:
 
     def __init__(self) -> None:
         self._by_name: dict[str, str] = {}
+        self._expressions: dict[str, Expression] = {}
 
-    def add(self, name: str, text: str) -> str:
-        """The name."""
+    def add(self, name: str, text: str, expression: Expression | None = None) -> str:
+        """The name. ``expression``: what it stands for, where that is one of the user's."""
         self._by_name[name] = text[:_TEXT_MAX]
+        if expression is not None:
+            self._expressions[name] = expression
         return name
+
+    def place_in(self, message: str) -> str:
+        """Where the first expression that a message names is written; empty where that is not known."""
+        named = (self._expressions.get(found.group()) for found in _NAME.finditer(message))
+        return next((each.place for each in named if each is not None and each.place), "")
 
     def in_users_words(self, message: str) -> str:
         return _NAME.sub(lambda found: self._by_name.get(found.group(), found.group()), message)
@@ -89,4 +97,4 @@ class Columns:
     def _add(self, expression: Expression | None, column: Column, text: str, name: str | None = None) -> str:
         name = name or self._name(len(self._taken), text)
         self._taken.append((expression, column, name))
-        return self._texts.add(name, text)
+        return self._texts.add(name, text, expression)

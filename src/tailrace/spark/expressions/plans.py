@@ -19,6 +19,7 @@ from tailrace.spark.expressions.catalyst import (
     items_of,
     java_class,
     optimized_plan,
+    place_of,
     plan_under,
     rows_of_plan,
     seq_of,
@@ -34,6 +35,15 @@ class AggregateCall:
     distinct: bool
     condition: Expression | None
     result: Expression  # the column in which the rest of the aggregation finds it
+    within: Sequence[Expression]  # what the aggregation gives, the call somewhere among it
+
+    @property
+    def place(self) -> str:
+        """Where it is written; PySpark knows that of its arguments, or of the name that it is given."""
+        if self.function.place:
+            return self.function.place
+        around = (each for each in self.within if any(part.same_as(self.function) for part in each.walk()))
+        return next(filter(None, (each.place for each in around)), "")
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,12 @@ class Node:
         return Node(optimized_plan(spark, self._java))
 
     @cached_property
+    @uses("TreeNode.origin()")
+    def place(self) -> str:
+        """Where it is written, or something that it is made of; empty where Spark does not know."""
+        return place_of(self._java) or next(filter(None, (each.place for each in self.expressions)), "")
+
+    @cached_property
     @uses("TreeNode.containsPattern()")
     def reads_clock(self) -> bool:
         """Whether it, or something below it, depends on the time of day."""
@@ -176,7 +192,7 @@ class Node:
         parts = catalyst("planning.PhysicalAggregation").unapply(self._java).get()
         return Aggregated(
             [Expression(each) for each in items_of(parts._1())],
-            [_call(each) for each in items_of(parts._2())],
+            [_call(each, self.expressions) for each in items_of(parts._2())],
             [Expression(each) for each in items_of(parts._3())],
         )
 
@@ -208,13 +224,14 @@ class Node:
         return rows_of_plan(spark, self._java)
 
 
-def _call(java: Any) -> AggregateCall:
+def _call(java: Any, within: Sequence[Expression]) -> AggregateCall:
     condition = java.filter()
     return AggregateCall(
         Expression(java.aggregateFunction()),
         bool(java.isDistinct()),
         Expression(condition.get()) if condition.isDefined() else None,
         Expression(java.resultAttribute()),
+        within,
     )
 
 

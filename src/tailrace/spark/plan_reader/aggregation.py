@@ -12,6 +12,7 @@ from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate import functions as ours
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.functions import aggregate_of, ansi_of
+from tailrace.spark.expressions.places import placed
 from tailrace.spark.expressions.plans import Aggregated, Node
 from tailrace.spark.expressions.windows import TakenWindow, take_window
 from tailrace.spark.plan_reader.reading import Made, Reading, event_time_of
@@ -36,10 +37,10 @@ def _aggregation(parts: Aggregated, child: Node, reading: Reading) -> Made:
     columns = reading.columns(gone)
     window = None if taken is None else taken.named(columns.take, _WINDOW)
     names = [_WINDOW if key is window_key else columns.take(key.unaliased) for key in parts.keys]
-    aggregates = [
-        aggregate_of(call, columns).alias(reading.name("a", number, call.function.text))
-        for number, call in enumerate(parts.calls)
-    ]
+    aggregates = []
+    for number, call in enumerate(parts.calls):
+        with placed(call):
+            aggregates.append(aggregate_of(call, columns).alias(reading.name("a", number, call.function.text)))
     time = None if taken is None else taken.time
     delay = None if time is None else event_time_of(plan, time)
     if any(each.function.needs_time for each in aggregates) and time is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyspark.sql import DataFrame
 
 from tailrace.errors import AnalysisError
+from tailrace.spark.expressions.places import placed
 from tailrace.spark.expressions.plans import Above, Leaf, Node, Template
 
 _ROW_BY_ROW = frozenset(
@@ -48,12 +49,14 @@ def _check(leaves: Iterable[Leaf], above: Sequence[Above]) -> None:
     results = [each for leaf in leaves for each in leaf.results or ()]
     for each in [*results, *(each for place in above for each in place.node.expressions)]:
         if not each.repeatable:
-            raise AnalysisError(
-                f"{each.text}, behind the last operator, would give something else in a replay: compute it before the "
-                f"operator, or in foreachBatch"
-            )
+            with placed(each):
+                raise AnalysisError(
+                    f"{each.text}, behind the last operator, would give something else in a replay: compute it before "
+                    f"the operator, or in foreachBatch"
+                )
     for place in above:
-        _check_node(place.node, list(place.below))
+        with placed(place.node):
+            _check_node(place.node, list(place.below))
 
 
 def _check_node(node: Node, streaming: Sequence[int]) -> None:

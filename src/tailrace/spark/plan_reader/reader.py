@@ -17,6 +17,7 @@ from tailrace.api.relations import Deduplication, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.columns import Columns, Texts
+from tailrace.spark.expressions.places import at_place, placed
 from tailrace.spark.expressions.plans import Above, Leaf, Node, plan_of
 from tailrace.spark.plan_reader.part_above import PartAbove
 from tailrace.spark.plan_reader.pushed_filters import with_pushed_filters
@@ -51,7 +52,8 @@ def read_plan(frame: DataFrame) -> ReadPlan:
         _check_watermarks(reading.timed)
         relation = hop_over(spark, [each.relation for each in made], part, f"{part.label}; {texts.legend()}")
     except AnalysisError as error:
-        raise type(error)(texts.in_users_words(str(error))) from error
+        found = at_place(error, texts.place_in)
+        raise type(error)(texts.in_users_words(str(found))) from error
     return ReadPlan(relation, all(isinstance(each.relation, Deduplication) for each in made))
 
 
@@ -66,8 +68,12 @@ def _read(plan: Node, reading: Reading) -> tuple[list[Made], PartAbove]:
             return Above(node, {number: place(child) for number, child in _streaming(node)})
         read = READERS.get(node.kind)
         if read is None:
-            raise AnalysisError(f"{call_of(node)}: Tailrace does not read it from a plain query")
-        one = read(node, replace(of_operators, number=next(reading.numbers)))
+            with placed(node):
+                raise AnalysisError(f"{call_of(node)}: Tailrace does not read it from a plain query")
+        try:
+            one = read(node, replace(of_operators, number=next(reading.numbers)))
+        except AnalysisError as error:
+            raise at_place(at_place(error, reading.texts.place_in), lambda _: node.place) from error
         made.append(one)
         numbers = {field.name: number for number, field in enumerate(one.relation.fields)}
         leaf = Leaf([(column, numbers[name]) for column, name in one.leaf], one.results)

@@ -12,6 +12,7 @@ from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns, Texts
+from tailrace.spark.expressions.places import placed
 from tailrace.spark.expressions.plans import Node
 from tailrace.spark.query.runtime import SparkRuntime
 from tailrace.spark.sources.schema import fields_of
@@ -113,10 +114,11 @@ def call_of(node: Node) -> str:
 def stateless(plan: Node) -> Node:
     """A plan that Spark runs without state, and without watermarks, which are the operators' to keep."""
     for node in plan.walk():
-        if any(each.is_streaming for each in node.subqueries):
-            raise AnalysisError(f"a subquery of a {node.kind} reads a stream")
-        if node.children and node.kind not in _STATELESS:
-            raise AnalysisError(f"{call_of(node)} before an operator: Tailrace does not read it from a plain query")
+        with placed(node):
+            if any(each.is_streaming for each in node.subqueries):
+                raise AnalysisError(f"a subquery of a {node.kind} reads a stream")
+            if node.children and node.kind not in _STATELESS:
+                raise AnalysisError(f"{call_of(node)} before an operator: Tailrace does not read it from a plain query")
     return _without_watermarks(plan)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import Expression
+from tailrace.spark.expressions.places import placed
 from tailrace.spark.expressions.plans import Node
 
 _MIRRORED = {
@@ -54,17 +55,19 @@ def exact_condition(
     for part in () if rest is None else _parts(rest):
         sides = [number for number in (0, 1) if part.references & own[number]]
         if not part.repeatable:
-            raise AnalysisError(f"{part.text}, in the condition of a join, would give something else in a replay")
+            with placed(part):
+                raise AnalysisError(f"{part.text}, in the condition of a join, would give something else in a replay")
         if len(sides) < 2:
             found.of_side[sides[0] if sides else 0].append(part)
             continue
         bounds = list(_bounds(part, times))
         if not bounds:
-            raise AnalysisError(
-                f"{part.text}: whether a row of a {node.join_type()} join has a match can depend on equalities, on "
-                f"conditions of one side, and on a range of the two event times in hours or less; for others Tailrace "
-                f"has inner joins"
-            )
+            with placed(part):
+                raise AnalysisError(
+                    f"{part.text}: whether a row of a {node.join_type()} join has a match can depend on equalities, on "
+                    f"conditions of one side, and on a range of the two event times in hours or less; for others "
+                    f"Tailrace has inner joins"
+                )
         for kind, apart in bounds:
             found.bound(kind, apart)
     return found

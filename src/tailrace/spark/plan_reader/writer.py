@@ -22,6 +22,7 @@ from tailrace.commit.plan_file import read_plan as read_plan_file
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import ExplainedQuery
+from tailrace.spark.expressions.places import at_place, call_site
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
 from tailrace.spark.query.runtime import SparkRuntime
 
@@ -49,6 +50,7 @@ class PlainWriter:
 
     def __init__(self, df: DataFrame, fallback: bool) -> None:
         self._frame = df
+        self._site = call_site()
         self._fallback = fallback
         self._spark = SparkWriter(df)
         self._calls: list[Callable[[DataStreamWriter], object]] = []
@@ -118,15 +120,14 @@ class PlainWriter:
                 getattr(self, name)(value)
         try:
             return self._tailrace_writer().start(path)
-        except AnalysisError as refusal:
-            self._check_fallback(refusal)
-            reason = str(refusal)
-        return ExplainedQuery(self._spark.start(path), reason)
+        except AnalysisError as error:
+            refusal = self._check_fallback(error)
+        return ExplainedQuery(self._spark.start(path), str(refusal))
 
     def toTable(self, tableName: str, *args: Any, **kwargs: Any) -> SparkQuery:
         """Starts the query on Spark: Tailrace's rows for a table must be idempotent by epoch."""
-        refusal = AnalysisError(f"toTable({tableName!r}): Tailrace does not write to tables; use foreachBatch")
-        self._check_fallback(refusal)
+        error = AnalysisError(f"toTable({tableName!r}): Tailrace does not write to tables; use foreachBatch")
+        refusal = self._check_fallback(error)
         return ExplainedQuery(self._spark.toTable(tableName, *args, **kwargs), str(refusal))
 
     def _tailrace_writer(self) -> DataStreamWriter:
@@ -139,12 +140,15 @@ class PlainWriter:
         same = read.unchanging and self._mode.lower() == "update"
         return writer.outputMode("append" if same else self._mode)
 
-    def _check_fallback(self, refusal: AnalysisError) -> None:
+    def _check_fallback(self, error: AnalysisError) -> AnalysisError:
+        """What stands in the way, with the place of it, or else of the query."""
+        refusal = error if isinstance(error, NothingStateful) else at_place(error, lambda _: self._site)
         if not self._fallback:
-            raise refusal
+            raise refusal from error
         self._check_state(refusal)
         level = logging.DEBUG if isinstance(refusal, NothingStateful) else logging.WARNING
         _log.log(level, "the query runs on Spark, and not on Tailrace: %s", refusal)
+        return refusal
 
     def _check_state(self, refusal: AnalysisError) -> None:
         """Spark would begin with an empty state where Tailrace has one."""
