@@ -20,7 +20,9 @@ from typer.main import get_command
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # the documentation of this tree, not of an installed one
 
 import tailrace
+from tailrace.api.option_values import declared
 from tailrace.api.options import OPTIONS
+from tailrace.api.table_options import TABLE_FORMATS
 from tailrace.cli import app
 
 OPTIONS_PAGE = """# Options
@@ -35,6 +37,10 @@ the query is refused. This page is made from the declarations in `tailrace.api.o
 
 Options marked **fixed** belong to the checkpoint: a query that is started again with another value is refused. All
 others may change at any restart.
+
+## Of sinks that are tables
+
+{tables}
 """
 
 CLI_PAGE = """# Command line
@@ -86,7 +92,13 @@ def _path(function: Any) -> str:
 
 def options_page() -> str:
     rows = (_row(f"`{each.name}`", *_described(each)) for each in OPTIONS)
-    return OPTIONS_PAGE.format(rows="\n".join(rows))
+    return OPTIONS_PAGE.format(rows="\n".join(rows), tables="\n\n".join(_table_options()))
+
+
+def _table_options() -> Iterator[str]:
+    for name, default in TABLE_FORMATS.items():
+        rows = (_row(f"`{each.name}`", *_described(each)) for each, _ in declared(default))
+        yield "\n".join([f"### `{name}`", "", "| option | default | values | meaning |", "|---|---|---|---|", *rows])
 
 
 def cli_page() -> str:

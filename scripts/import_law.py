@@ -56,8 +56,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "api": (),
     "api.options": ("state.tuning",),  # the defaults of what stores are told
     "plan": ("api", "operators", "state.tuning"),
+    "sinks": ("api.table_options", "env"),  # tables and topics, without Spark
     "spark": (
-        *("plan", "api", "operators", "state.cache.frequency_sketch", "commit", "env"),
+        *("plan", "api", "operators", "state.cache.frequency_sketch", "commit", "sinks", "env"),
         *("server.transport", "server.process.launch"),
     ),
     "testing": ("",),
@@ -135,6 +136,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "py4j": ("spark.private", "spark.expressions.catalyst"),
     "pyarrow.flight": ("server",),
     "typer": ("cli",),
+    "psycopg": ("sinks",),
     "rich": ("cli", "lab"),
     "obstore": ("env",),
     "time": ("env", "lab", "testing"),
@@ -160,7 +162,7 @@ _PYSPARK_NAMES = """
 PYSPARK_NAMES = frozenset(_PYSPARK_NAMES.split())
 """Underscored attributes by which PySpark's objects lead to the JVM or to each other."""
 
-LAZY = ("cli", "", "operators.*.kind", "operators.lookup.runtime", "env.stores.location")
+LAZY = ("cli", "", "operators.*.kind", "operators.lookup.runtime", "env.stores.location", "sinks.registry")
 """What may put off an import of much that it may not need, if it says why: commands, the package itself, the kind of an
 operator, of which only state servers need all, and who opens a table or a store by its name, for its client.
 """

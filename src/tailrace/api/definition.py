@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation
+from tailrace.api.table_options import TableOptions
 from tailrace.ids import Micros
 
 
@@ -35,7 +36,15 @@ class Format:
     partition_by: tuple[str, ...] = ()
 
 
-Sink: TypeAlias = ForeachBatch | Foreach | Format
+@dataclass(frozen=True)
+class TableSink:
+    """A table or a topic that takes an epoch by one transaction. ``name``: of the format."""
+
+    name: str
+    options: TableOptions
+
+
+Sink: TypeAlias = ForeachBatch | Foreach | Format | TableSink
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,37 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Text:
+    """Any text but an empty one."""
+
+    limits = "a text that is not empty"
+
+    def parse(self, name: str, text: str) -> str:
+        if not text.strip():
+            raise AnalysisError(f"option {name!r} is empty: give a value, or remove it")
+        return text.strip()
+
+    def show(self, value: str) -> str:
+        return value
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of columns."""
+
+    limits = "names with commas between them"
+
+    def parse(self, name: str, text: str) -> tuple[str, ...]:
+        names = tuple(part.strip() for part in text.split(","))
+        if not all(names) or len(set(names)) < len(names):
+            raise _wrong(name, self.limits, text)
+        return names
+
+    def show(self, value: tuple[str, ...]) -> str:
+        return ", ".join(value)
+
+
+@dataclass(frozen=True)
 class Location:
     """A path, or the URI of an object store. It is checked when it is opened."""
 
@@ -204,9 +235,11 @@ class Option:
 _OPTION = "option"
 
 
-def option(name: str, values: ValueType, default: Any, meaning: str, *, fixed: bool = False) -> Any:
-    """A field of a dataclass of options."""
-    return field(default=default, metadata={_OPTION: Option(name, values, default, meaning, fixed)})
+def option(
+    name: str, values: ValueType, default: Any, meaning: str, *, fixed: bool = False, secret: bool = False
+) -> Any:
+    """A field of a dataclass of options. ``secret``: its value is in no ``repr``."""
+    return field(default=default, repr=not secret, metadata={_OPTION: Option(name, values, default, meaning, fixed)})
 
 
 def declared(options: Any) -> Iterator[tuple[Option, Any]]:

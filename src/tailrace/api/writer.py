@@ -22,12 +22,14 @@ from tailrace.api.definition import (
     ProcessingTime,
     QueryDefinition,
     Sink,
+    TableSink,
     Trigger,
 )
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.options import parse_locations, parse_options, split_options
 from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.runtime import Runtime, StreamingQuery
+from tailrace.api.table_options import TABLE_FORMATS, parse_table_options, table_option_names
 from tailrace.api.windows import CountWindow
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -107,11 +109,11 @@ class DataStreamWriter:
         return self
 
     def format(self, source: str) -> DataStreamWriter:
-        """One of Spark's formats of files by name, or ``memory``, ``console``, ``noop``."""
+        """One of Spark's formats of files by name, a table (``postgresql``), or ``memory``, ``console``, ``noop``."""
         if not isinstance(source, str) or not source.strip():
             raise AnalysisError(f"format takes a format's name, for example 'parquet', but got {source!r}")
         name = source.strip()
-        known = name.lower() in (*FILE_FORMATS, *OWN_FORMATS)
+        known = name.lower() in (*FILE_FORMATS, *OWN_FORMATS, *TABLE_FORMATS)
         self._format = name.lower() if known else name
         return self
 
@@ -187,13 +189,25 @@ class DataStreamWriter:
             "partitionBy for folders, or foreachBatch with a write to such a table that is idempotent by epoch"
         )
 
-    def toTable(self, tableName: str, *_: object, **__: object) -> NoReturn:
-        """Refused: see the message."""
-        raise AnalysisError(
-            f"toTable({tableName!r}) is not supported: a table takes no epoch number, so a replayed epoch would be "
-            f"written twice. Use foreachBatch with a write that is idempotent by epoch, or format('parquet') with a "
-            f"path"
-        )
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: OptionValue,
+    ) -> StreamingQuery:
+        """Starts the query into a table by its name, of a format that has tables with names (``postgresql``)."""
+        name = (format or self._format or "").lower()
+        if "table" not in table_option_names(name):
+            raise AnalysisError(
+                f"toTable({tableName!r}) needs a format whose tables take an epoch by one transaction: "
+                f".format('postgresql'). Spark's own tables would have a replayed epoch twice: use foreachBatch with a "
+                f"write that is idempotent by epoch, or format('parquet') with a path"
+            )
+        self.option("table", tableName)
+        return self.start(None, format, outputMode, partitionBy, queryName, **options)
 
     def start(
         self,
@@ -243,7 +257,7 @@ class DataStreamWriter:
             raise AnalysisError(f"with {call} nothing reads {extra}: remove it, or use it inside your function")
         return self._own_sink
 
-    def _format_sink(self, rest: dict[str, str]) -> Format:
+    def _format_sink(self, rest: dict[str, str]) -> Format | TableSink:
         path = next((value for name, value in rest.items() if name.lower() == "path"), None)
         name = self._format
         if name is None and path is None:
@@ -252,7 +266,9 @@ class DataStreamWriter:
                 ".format('console')"
             )
         name = name or _DEFAULT_FORMAT
-        check_format(name, "writeStream")
+        check_format(name, "writeStream", tables=True)
+        if name in TABLE_FORMATS:
+            return self._table_sink(name, rest)
         if self._mode is OutputMode.COMPLETE and name not in OWN_FORMATS:
             raise AnalysisError(
                 f"format {name!r} adds each epoch's rows to those before, and outputMode 'complete' gives all rows in "
@@ -273,3 +289,12 @@ class DataStreamWriter:
             raise AnalysisError(f"format {name!r} writes no folders: remove partitionBy")
         others = tuple(sorted((key, value) for key, value in rest.items() if key.lower() != "path"))
         return Format(name, path, others, self._partition_by)
+
+    def _table_sink(self, name: str, rest: dict[str, str]) -> TableSink:
+        if self._partition_by:
+            raise AnalysisError(f"format {name!r} writes no folders: remove partitionBy")
+        options = parse_table_options(name, rest)
+        refusal = options.refusal(self._mode)
+        if refusal is not None:
+            raise AnalysisError(f"format {name!r}: {refusal}")
+        return TableSink(name, options)

@@ -114,6 +114,15 @@ class Controller:
         return self._retain
 
     @property
+    def fence(self) -> int:
+        """The number of this run's fence: greater than that of any run before."""
+        return self._fence
+
+    def query_id(self) -> str:
+        """The same for every run on this state location, and for no other: its first run. Reads the log."""
+        return self._log.first_run()
+
+    @property
     def recovery_point(self) -> RecoveryPoint:
         assert self._recovery_point is not None
         return self._recovery_point

@@ -138,6 +138,13 @@ class CommitLog:
                 raise FencedError(self._fenced(run, entry))
         self._newest_at = began
 
+    def first_run(self) -> str:
+        """Whose fence is the first entry, which is never deleted."""
+        entry = self.entry(min(self.numbers()))
+        if isinstance(entry, Damaged):
+            raise entry.error
+        return entry.run
+
     def newest_for_s(self) -> float:
         """So long ago this run was known to be the newest one."""
         return monotonic() - self._newest_at

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tailrace.api.definition import Foreach, ForeachBatch, Once, ProcessingTime, QueryDefinition, Sink, Trigger
+from tailrace.api.definition import (
+    Foreach,
+    ForeachBatch,
+    Once,
+    ProcessingTime,
+    QueryDefinition,
+    Sink,
+    TableSink,
+    Trigger,
+)
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkPolicy, WatermarkRule, changed_options
 from tailrace.api.relations import OutputMode, SparkHop, Watermark, sources_of
@@ -176,6 +185,8 @@ def _sink_text(sink: Sink) -> str:
         return f"foreachBatch {getattr(sink.function, '__name__', 'function')}"
     if isinstance(sink, Foreach):
         return f"foreach {getattr(sink.writer, '__name__', type(sink.writer).__name__)}"
+    if isinstance(sink, TableSink):
+        return f"{sink.name} {sink.options.place}".strip()
     text = sink.name if sink.path is None else f"{sink.name} {sink.path}"
     return f"{text} partitioned by {', '.join(sink.partition_by)}" if sink.partition_by else text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailrace.api.table_options import TABLE_FORMATS
 from tailrace.errors import AnalysisError
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro", "xml")
@@ -14,18 +15,20 @@ _ADVICE = {
     "'txnVersion', epoch).mode('append').save(path): Delta passes over an epoch that it has",
     "iceberg": f"use .foreachBatch(function) and {_MERGE}",
     "hudi": "use .foreachBatch(function) and upsert there, with the group columns as record key",
-    "jdbc": "use .foreachBatch(function) and write rows and epoch in one transaction of the database",
+    "jdbc": "use .format('postgresql') for that database, else .foreachBatch(function); write rows and epoch "
+    "in one transaction there",
     "kafka": "use .foreachBatch(function) and rows.write.format('kafka') there, where readers can bear an epoch twice",
 }
 
 
-def check_format(name: str, place: str) -> None:
-    """Refuses what is no format of files. ``place``: the user's call, for the error."""
-    if name.lower() in (*FILE_FORMATS, *OWN_FORMATS):
+def check_format(name: str, place: str, *, tables: bool = False) -> None:
+    """Refuses what is no format of files, nor of ``tables``. ``place``: the user's call, for the error."""
+    known = (*FILE_FORMATS, *OWN_FORMATS, *(TABLE_FORMATS if tables else ()))
+    if name.lower() in known:
         return
     advice = _ADVICE.get(name.lower(), f"use .foreachBatch(function) and {_MERGE}")
     raise AnalysisError(
         f"{place}: format {name!r} writes no plain files, and Tailrace would make a table of its own of every epoch, "
         f"or write an epoch twice when it is replayed: {advice}. Formats that Tailrace writes itself: "
-        f"{', '.join((*FILE_FORMATS, *OWN_FORMATS))}"
+        f"{', '.join(known)}"
     )

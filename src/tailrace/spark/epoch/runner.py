@@ -377,6 +377,7 @@ class EpochRunner:
         """The query is being stopped: let no epoch wait."""
         self._budget.stop()
         self._commits.stop()
+        self._sink.stop()
         if any(stage.operator.waits_outside for stage in self._plan.stages):
             self._fleet.give_up()
 

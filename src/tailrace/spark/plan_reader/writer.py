@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery as SparkQuery
 from tailrace.api.checks.formats import FILE_FORMATS, OWN_FORMATS
 from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, default_state_location
 from tailrace.api.runtime import StreamingQuery
+from tailrace.api.table_options import TABLE_FORMATS, table_option_names
 from tailrace.api.writer import DataStreamWriter
 from tailrace.commit.plan_file import read_plan as read_plan_file
 from tailrace.env.stores.location import open_store
@@ -26,7 +27,7 @@ from tailrace.spark.expressions.places import at_place, call_site
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
 from tailrace.spark.query.runtime import SparkRuntime
 
-_FORMATS = (*FILE_FORMATS, *OWN_FORMATS)
+_FORMATS = (*FILE_FORMATS, *OWN_FORMATS, *TABLE_FORMATS)
 _OURS = frozenset(each.name.lower() for each in OPTIONS if each.name != CHECKPOINT_LOCATION)
 _log = logging.getLogger("tailrace")
 
@@ -57,6 +58,7 @@ class PlainWriter:
         self._options: dict[str, str] = {}
         self._refusals: list[str] = []
         self._mode = "append"
+        self._format = ""
 
     def outputMode(self, outputMode: str) -> PlainWriter:
         self._spark.outputMode(outputMode)
@@ -65,6 +67,7 @@ class PlainWriter:
 
     def format(self, source: str) -> PlainWriter:
         self._check_format(source)
+        self._format = source.lower()
         return self._both("format", source)
 
     def option(self, key: str, value: Any) -> PlainWriter:
@@ -124,10 +127,18 @@ class PlainWriter:
             refusal = self._check_fallback(error)
         return ExplainedQuery(self._spark.start(path), str(refusal))
 
-    def toTable(self, tableName: str, *args: Any, **kwargs: Any) -> SparkQuery:
-        """Starts the query on Spark: Tailrace's rows for a table must be idempotent by epoch."""
-        error = AnalysisError(f"toTable({tableName!r}): Tailrace does not write to tables; use foreachBatch")
+    def toTable(
+        self, tableName: str, format: str | None = None, *args: Any, **kwargs: Any
+    ) -> StreamingQuery | SparkQuery:
+        """Starts the query: on Tailrace where the format's tables take an epoch by one transaction, else on Spark."""
+        if "table" in table_option_names((format or self._format).lower()):
+            return self.option("table", tableName).start(None, format, *args, **kwargs)
+        error = AnalysisError(
+            f"toTable({tableName!r}): Tailrace writes to no tables of this format; use foreachBatch, or a format whose "
+            f"tables take an epoch by one transaction: postgresql"
+        )
         refusal = self._check_fallback(error)
+        args = (format, *args)
         return ExplainedQuery(self._spark.toTable(tableName, *args, **kwargs), str(refusal))
 
     def _tailrace_writer(self) -> DataStreamWriter:

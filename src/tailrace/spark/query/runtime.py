@@ -181,8 +181,19 @@ class SparkRuntime:
             if controller.recovery_point.epoch == NO_EPOCH:
                 plan = with_initial_states(plan)
             sinks = [sink] if late_sink is None else [sink, late_sink]
+            point = controller.recovery_point
+            sink_run = SinkRun(
+                run,
+                controller.retain,
+                controller.store,
+                controller.check_newest,
+                controller.query_id,
+                controller.fence,
+                max(point.epoch, point.planned),
+            )
             for each in sinks:
-                each.open(SinkRun(run, controller.retain, controller.store, controller.check_newest))
+                undo.callback(each.close)
+                each.open(sink_run)
             outputs = tuple(folder for each in sinks if (folder := each.shared_folder()) is not None)
             config = replace(_server_config(plan, controller, run, locations.state, store_options), outputs=outputs)
             fleet = Fleet(spark, config, plan.shards, plan.options.heartbeat_timeout / 1e6)

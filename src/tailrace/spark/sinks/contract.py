@@ -38,6 +38,12 @@ class SinkRun:
     check_fence: Callable[[float], None]
     """Raises ``FencedError`` where a newer run has taken over. An answer that is so many seconds old will do. Safe from
     any thread."""
+    query_id: Callable[[], str] = lambda: ""
+    """The same for every run on one state location, and for no other. Reads from it."""
+    number: int = 0
+    """Greater with each run."""
+    planned: int = 0
+    """The newest epoch that an earlier run may have released."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,12 @@ class EpochSink(Protocol):
 
     def clean(self, epoch: int) -> None:
         """The epoch is durable and visible. What fails here is tried again by a later call, or by the next start."""
+
+    def stop(self) -> None:
+        """The query is being stopped: wait for nothing any more. From any thread."""
+
+    def close(self) -> None:
+        """The run is over, or was not opened."""
 
 
 def release(sink: EpochSink, output: EpochOutput, at: SinkEpoch) -> None:

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.ids import Attempt
+from tailrace.server.transport.client import connect
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.spark.private import arrow_frame
 from tailrace.spark.tasks.output_reader import OutputPart, OutputTask, output_property, output_property_value
@@ -46,6 +47,8 @@ class EpochOutput:
     """Makes the DataFrame; a sink that does not need one saves Spark the work."""
     through: Callable[[Write], None] | None = None
     """Has the rows written through a DataFrame that stands for them in this thread, and until it returns."""
+    batches: Callable[[], Iterator[pa.RecordBatch]] | None = None
+    """The rows as the servers have made them, without Spark. None where Spark makes other rows of them."""
 
     def count(self) -> int:
         """How many rows, where a sink must know. May cost a job of Spark's, which reads them all."""
@@ -87,7 +90,8 @@ def local_output(
         made = arrow_frame(spark, table, schema)
         return made if hop is None else hop(made)
 
-    return EpochOutput(rows if hop is None or not rows else None, hop is None or not rows, frame)
+    plain = hop is None or not rows
+    return EpochOutput(rows if plain else None, plain, frame, batches=(lambda: iter(batches)) if plain else None)
 
 
 def remote_output(
@@ -110,8 +114,13 @@ def remote_output(
         with reading(spark.sparkContext, access.run, at):
             write(shared.get(servers, lambda: frame(None)))
 
+    def batches() -> Iterator[pa.RecordBatch]:
+        for address in servers:
+            yield from connect(address, access).output(at.epoch, at.try_, operator)
+
     own = cache(lambda: frame(at))
-    return EpochOutput(None, False, own, None if shared is None else partial(through, shared))
+    once = None if shared is None else partial(through, shared)
+    return EpochOutput(None, False, own, once, batches if hop is None else None)
 
 
 def operator_rows(

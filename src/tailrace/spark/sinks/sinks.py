@@ -10,12 +10,14 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.api.definition import Foreach, ForeachBatch, Format, QueryDefinition, Sink
+from tailrace.api.definition import Foreach, ForeachBatch, Format, QueryDefinition, Sink, TableSink
 from tailrace.api.relations import OutputMode
 from tailrace.spark.sinks.contract import EpochSink, SinkEpoch, SinkRun
 from tailrace.spark.sinks.epoch_output import EpochOutput
 from tailrace.spark.sinks.files.sink import FileSink
 from tailrace.spark.sinks.rows import RowWriter, partitioned_by_value
+from tailrace.spark.sinks.tables import EpochTable
+from tailrace.spark.sources.hops import output_schema_of
 
 _CONSOLE_ROWS = 20
 _FENCE_AGE_S = 1.0
@@ -30,6 +32,8 @@ def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
         return _Function(sink)
     if isinstance(sink, Foreach):
         return _Rows(sink)
+    if isinstance(sink, TableSink):
+        return EpochTable(sink, output_schema_of(query.relation))
     if sink.name == "noop":
         return _Noop()
     if sink.name == "console":
@@ -70,6 +74,12 @@ class _Direct:
         pass
 
     def clean(self, epoch: int) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
 

@@ -48,6 +48,12 @@ class FileSink:
     def clean(self, epoch: int) -> None:
         self._publication.clean(epoch)
 
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
     def _save(self, at: SinkEpoch, rows: DataFrame) -> None:
         writer = rows.write.format(self._sink.name).mode("errorifexists").options(**dict(self._sink.options))
         if self._sink.partition_by:

@@ -1,0 +1,123 @@
+"""The options of sinks that are tables or topics, declared once for each format: name, values, default, one sentence.
+
+A format's options that go to its client library unread have a prefix, as Spark's Kafka options do. Values that may hold
+a secret are in no ``repr``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tailrace.api.columns import closest
+from tailrace.api.option_values import Choice, Duration, Names, Text, declared, option, parsed
+from tailrace.api.relations import OutputMode
+from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
+
+
+class WriteMode(StrEnum):
+    """What a row does in the table."""
+
+    APPEND = "append"  # a row more
+    UPSERT = "upsert"  # replaces the row with its key, or is a row more
+    UPDATE = "update"  # replaces the row with its key, where there is one
+
+
+def default_mode(key_columns: tuple[str, ...]) -> WriteMode:
+    return WriteMode.UPSERT if key_columns else WriteMode.APPEND
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What all of them have."""
+
+    timeout: Micros = option(
+        "sinkTimeout",
+        Duration(zero_ok=True),
+        Micros(300_000_000),
+        "How long a sink that cannot be reached is tried again before the query ends.",
+    )
+
+    @property
+    def place(self) -> str:
+        """What ``explain`` calls it. No secrets."""
+        return ""
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        """Why rows of this output mode do not belong there, with what to do; None where they do."""
+        return None
+
+
+@dataclass(frozen=True)
+class PostgresOptions(TableOptions):
+    url: str = option(
+        "url",
+        Text(),
+        None,
+        "The database: `postgresql://user@host:5432/database`. A password may also stand in the environment "
+        "(`PGPASSWORD`) or in a password file.",
+        secret=True,
+    )
+    table: str = option("table", Text(), None, "The table, with its schema where it has one: `public.counts`.")
+    write_mode: WriteMode | None = option(
+        "writeMode",
+        Choice(WriteMode),
+        None,
+        "What a row does: `upsert` where keyColumns is given, else `append`.",
+    )
+    key_columns: tuple[str, ...] = option(
+        "keyColumns", Names(), (), "The columns by which rows are found in the table, as in 'window_start, auction'."
+    )
+    epoch_table: str = option(
+        "epochTable", Text(), "tailrace_epochs", "The table with each query's run and epoch; made where there is none."
+    )
+
+    @property
+    def place(self) -> str:
+        return self.table
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        chosen = self.write_mode or default_mode(self.key_columns)
+        if mode is OutputMode.APPEND or chosen is not WriteMode.APPEND:
+            return None
+        if mode is OutputMode.UPDATE and self.write_mode is not None:
+            return None  # every version of a row, as the user says
+        return (
+            f"outputMode {mode.value!r} gives rows that replace earlier ones: name the columns by which they do, "
+            f".option('keyColumns', 'window_start, auction')"
+        )
+
+
+TABLE_FORMATS: Mapping[str, TableOptions] = {"postgresql": PostgresOptions()}
+"""By format: the options with their defaults."""
+
+
+def table_option_names(name: str) -> tuple[str, ...]:
+    """The options of a format; none where it is no table."""
+    return tuple(declaration.name for declaration, _ in declared(TABLE_FORMATS[name])) if name in TABLE_FORMATS else ()
+
+
+def parse_table_options(name: str, given: Mapping[str, str]) -> TableOptions:
+    """The options of a format that is in ``TABLE_FORMATS``, checked."""
+    default = TABLE_FORMATS[name]
+    names = {declaration.name.lower(): declaration.name for declaration, _ in declared(default)}
+    ours: dict[str, str] = {}
+    for key, value in given.items():
+        if key.lower() not in names:
+            near = closest(key, names.values())
+            raise AnalysisError(
+                f"format {name!r} has no option {key!r}"
+                + (f"; did you mean {near!r}?" if near else "")
+                + f" It has: {', '.join(names.values())}"
+            )
+        ours[names[key.lower()]] = value
+    options = parsed(default, ours)
+    for declaration, value in declared(options):
+        if value is None and declaration.name in _NEEDED.get(name, ()):
+            raise AnalysisError(f"format {name!r} needs .option({declaration.name!r}, ...): {declaration.meaning}")
+    return options
+
+
+_NEEDED = {"postgresql": ("url", "table")}

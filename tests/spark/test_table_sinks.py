@@ -1,0 +1,166 @@
+"""Queries into tables: what an outside reader finds is what the oracle says, over restarts and replays."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tailrace as tr
+from support.queries.engines import tailrace_stream
+from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
+from tailrace.errors import AnalysisError, CheckpointError
+from tailrace.lab.servers.postgres import PostgresServer
+from tailrace.spark.epoch import query_output
+from tailrace.testing import expected
+
+Row = tuple[Any, ...]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(
+                "create table appended (k bigint, total bigint, n bigint, window_start timestamptz, "
+                "window_end timestamptz); create table upserted (k bigint, total bigint, n bigint); "
+                "create unique index on upserted (k) nulls not distinct"
+            )
+        yield server
+
+
+def into(
+    query: Scripted,
+    postgres: PostgresServer,
+    table: str,
+    mode: str,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    **options: str,
+) -> None:
+    """Runs to the end of what was fed."""
+    stream = tailrace_stream(query.frame(), query.question)
+    stream = stream if transform is None else stream.transform(transform)
+    writer = stream.writeStream.outputMode(mode).format("postgresql").option("url", postgres.url)
+    writer = writer.option("checkpointLocation", str(query.checkpoint)).options(**options)
+    started = writer.trigger(availableNow=True).toTable(table)
+    started.awaitTermination()
+    started.stop()
+
+
+def forget_commit(query: Scripted, epoch: int) -> None:
+    """As after a crash between our durable entry and Spark's commit."""
+    for path in query.checkpoint.glob(f"commits/*{epoch}*"):
+        path.unlink()
+
+
+def final_rows(query: Scripted) -> list[Row]:
+    """All rows of the windows that are closed."""
+    found = pa.concat_tables(epoch.rows for epoch in expected(query.spark, query.question, query.fed))
+    windows = found.column("window").combine_chunks()
+    columns = [found.column(name).to_pylist() for name in ("k", "total", "n")]
+    return ordered(zip(*columns, *(edge.to_pylist() for edge in windows.flatten())))
+
+
+def newest_rows(query: Scripted) -> list[Row]:
+    last: dict[Any, Row] = {}
+    for epoch in expected(query.spark, query.question, query.fed):
+        last |= {row["k"]: (row["k"], row["total"], row["n"]) for row in epoch.rows.to_pylist()}
+    return ordered(last.values())
+
+
+def ordered(rows: Any) -> list[Row]:
+    return sorted((tuple(row) for row in rows), key=str)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_closed_windows_are_in_a_table_once(
+    spark: SparkSession, tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    """``local``: the rows come with the servers' answers; else the driver reads them from the servers."""
+    if not local:
+        monkeypatch.setattr(query_output, "LOCAL_ROWS_MAX", -1)
+    query = Scripted(spark, tmp_path, WINDOWED)
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("truncate appended")
+        for part in (batches(5)[:3], batches(5)[3:], ()):
+            query.feed(part)
+            into(query, postgres, "appended", "append")
+            forget_commit(query, len(query.fed) - 1)
+        found = connection.execute("select k, total, n, window_start, window_end from appended").fetchall()
+    assert ordered(found) == final_rows(query)
+
+
+def test_groups_are_replaced_by_their_key_and_spark_may_stand_between(
+    spark: SparkSession, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+
+    def doubled(rows: DataFrame) -> DataFrame:
+        return rows.withColumn("total", F.col("total") * 2)
+
+    for part in (batches(4)[:2], batches(4)[2:]):
+        query.feed(part)
+        into(query, postgres, "upserted", "update", doubled, keyColumns="k")
+        forget_commit(query, len(query.fed) - 1)
+    with psycopg.connect(postgres.url) as connection:
+        found = connection.execute("select k, total / 2, n from upserted").fetchall()
+    assert ordered(found) == newest_rows(query)
+
+
+def test_a_plain_query_writes_to_a_table_by_its_name(
+    spark: SparkSession, tmp_path: Path, postgres: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(3))
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("create table plain (k bigint, count bigint); create unique index on plain (k)")
+        writer = tr.writeStream(query.frame().where("k is not null").groupBy("k").count(), fallback=False)
+        writer = writer.outputMode("update").format("postgresql").option("url", postgres.url)
+        writer = writer.option("keyColumns", "k").option("checkpointLocation", str(query.checkpoint))
+        started = writer.trigger(availableNow=True).toTable("plain")
+        started.awaitTermination()
+        started.explain(True)
+        found = dict(connection.execute("select * from plain").fetchall())
+    told = capsys.readouterr().out
+    assert "Sink postgresql plain" in told
+    assert postgres.password not in told
+    assert found == {row[0]: row[2] for row in newest_rows(query) if row[0] is not None}
+
+
+def test_what_a_table_cannot_take_is_refused_before_the_query_starts(
+    spark: SparkSession, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(1))
+    with pytest.raises(AnalysisError, match="keyColumns"):
+        into(query, postgres, "upserted", "update")
+    with pytest.raises(AnalysisError, match="did you mean 'keyColumns'"):
+        into(query, postgres, "upserted", "update", keyColumn="k")
+    with pytest.raises(AnalysisError, match="no column 'k'"):
+        into(query, postgres, "pg_class", "update", writeMode="append")
+    with pytest.raises(AnalysisError, match="url"):
+        tailrace_stream(query.frame(), ROLLING).writeStream.outputMode("update").format("postgresql").option(
+            "checkpointLocation", str(query.checkpoint)
+        ).start()
+
+
+def test_a_state_that_is_older_than_the_table_is_refused(
+    spark: SparkSession, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(2))
+    into(query, postgres, "upserted", "update", keyColumns="k")
+    shutil.copytree(query.checkpoint, tmp_path / "copy")
+    query.feed(batches(4)[2:])
+    into(query, postgres, "upserted", "update", keyColumns="k")
+    shutil.rmtree(query.checkpoint)
+    (tmp_path / "copy").rename(query.checkpoint)
+    with pytest.raises(CheckpointError, match="older than the table"):
+        into(query, postgres, "upserted", "update", keyColumns="k")
