@@ -61,11 +61,41 @@ def mixed_of_ours(rows: Any) -> Any:
     return groups.agg(tr.sum("l").alias("sum"), tr.max(F.col("i") * 2), F.count("*").alias("n"))
 
 
+def chained(rows: Any) -> Any:
+    """Work before, between and behind operators; windows of windows, below which something else is computed."""
+    marked = rows.withWatermark("ts", "5 seconds").withColumnRenamed("ts", "At").where("i > -5").drop("raw", "wide")
+    named = marked.withColumn("low", F.lower("text")).select("At", "low", "i", (F.col("l") % 1000).alias("l"))
+    counts = named.groupBy(F.window("At", "10 seconds"), "low").agg(F.count("*").alias("n"), F.sum("l").alias("l"))
+    more = counts.where("n > 0").alias("c").withColumn("name", F.upper("c.low"))
+    longer = more.groupBy(F.window("window", "20 seconds"), F.concat("name", F.lit("!")).alias("name"))
+    sums = longer.agg(F.sum("n").alias("n"), F.max(F.col("l") + 1).alias("l"), (F.min("n") * 2).alias("least"))
+    return (
+        sums.filter(F.col("n") > 0).selectExpr("name", "window.end AS end", "l", "least").withColumns({"x": F.lit(1)})
+    )
+
+
+def united(rows: Any) -> Any:
+    """Streams united before an operator, and what two operators make, behind them."""
+    both = rows.where("b").union(rows.where("NOT b")).withWatermark("ts", "5 seconds")
+    counts = both.groupBy(F.window("ts", "10 seconds"), "i").agg(F.count("*").alias("n"))
+    return counts.unionByName(counts.select("i", "window", F.lit(None).cast("bigint").alias("n")))
+
+
+def same_windows(rows: Any) -> Any:
+    """Windows that rows come with, behind work that passes them on."""
+    counts = rows.withWatermark("ts", "5 seconds").groupBy(F.window("ts", "10 seconds", "4 seconds"), "text").count()
+    named = counts.withColumnRenamed("window", "w").groupBy("w", F.lower("text").alias("text"))
+    return named.agg(F.sum("count"), F.avg("count").alias("mean"))
+
+
 CASES: list[tuple[Callable[[Any], Any], Callable[[Any], Any] | None, str]] = [
     (grouped, None, "update"),
     (windowed, None, "append"),
     (sessions, None, "append"),
     (mixed, mixed_of_ours, "append"),
+    (chained, None, "append"),
+    (united, None, "append"),
+    (same_windows, None, "append"),
 ]
 
 
@@ -95,12 +125,17 @@ def test_groups_of_other_operators(spark: SparkSession, tmp_path: Path) -> None:
         (lambda rows: rows.agg(F.sum("l"), F.first("text")), ["agg, argument 2", "first(text)", "order in which"]),
         (lambda rows: rows.agg(F.skewness("l")), ["argument 1", "skewness(l)", "no aggregate function"]),
         (lambda rows: rows.agg(F.lower("text")), ["agg", "GROUP BY"]),
-        (lambda rows: rows.agg(F.sum("l") * F.rand()), ["argument 1", "rand", "replay"]),
+        (lambda rows: rows.agg(F.sum("l") * F.rand()), ["agg(", "rand", "replay"]),
         (lambda rows: rows.groupBy(F.window("ts", "1 day"), F.window("local", "1 day")), ["window"]),
         (lambda rows: rows.groupBy(F.col("d") * 2).count(), ["(d * ", "double", "cannot be a group column"]),
         (lambda rows: rows.agg(tr.sum(F.lower("text"))), ["sum(lower(text))", "needs a number"]),
+        (lambda rows: rows.select(F.col("none") + 1), ["select(", "`none`"]),
+        (lambda rows: rows.withWatermark("ts", "1 day").select("i"), ["select(i)", "watermark is on 'ts'"]),
+        (lambda rows: rows.union(rows.withWatermark("ts", "1 day")), ["union", "behind union"]),
+        (lambda rows: rows.union(rows.groupBy("i").count()), ["union", "an operator has made"]),
+        (lambda rows: rows.groupBy("i").count().where(F.current_timestamp() > "2020"), ["where(", "replay"]),
     ],
-    ids=range(8),
+    ids=range(13),
 )
 def test_what_is_refused_is_named_with_its_place(
     spark: SparkSession, tmp_path: Path, ask: Callable[[Any], Any], words: list[str]

@@ -6,6 +6,7 @@ A resolved name is always the schema's own spelling, so that everything behind t
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -26,6 +27,8 @@ class Column(Protocol):
 
 ColumnOrName: TypeAlias = Column | str
 
+_COLUMN = re.compile("Column<'(.*?)'>", re.DOTALL)
+_SHOWN_MAX = 160
 _COLLATED = "string collate"
 KEY_TYPES = "integers, string, boolean, date, timestamp, timestamp_ntz, decimal, binary"
 
@@ -70,6 +73,16 @@ def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     by_lower = {candidate.lower(): candidate for candidate in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[near[0]] if near else None
+
+
+def shown_call(name: str, arguments: Iterable[object]) -> str:
+    """A call as a user may have written it, for messages and plans.
+
+    >>> shown_call("select", ["a", "b"])
+    'select(a, b)'
+    """
+    given = ", ".join(_COLUMN.sub(r"\1", str(each)) for each in arguments)
+    return f"{name}({given[:_SHOWN_MAX]})"
 
 
 def _advice(wanted: str, schema: Sequence[Field]) -> str:

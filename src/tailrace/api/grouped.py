@@ -81,8 +81,7 @@ class GroupedStream:
         made = grouped._aggregated(projected.aggregates, projected.ansi)
         if projected.finish is None:
             return made
-        assert made.relation is not None
-        return made.derived(self.stream.runtime.hop(made.relation, *projected.finish))
+        return made.through(*projected.finish)
 
     def _aggregated(self, wanted: Sequence[Aggregate], ansi: bool) -> Stream:
         stream = self.stream

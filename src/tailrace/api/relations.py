@@ -103,14 +103,11 @@ class SparkHop:
     fields: tuple[Field, ...]
     label: str  # what it does, for ``explain``
     event_time: Watermark | None = None
+    window: AnyWindow | None = None  # the one that rows come with, where its column is passed on
 
     @property
     def source(self) -> object:
         return self.inputs[0]
-
-    @property
-    def window(self) -> None:
-        return None
 
     def refusal(self, mode: OutputMode) -> str | None:
         return next(filter(None, (each.refusal(mode) for each in self.inputs)), None)

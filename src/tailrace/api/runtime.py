@@ -88,8 +88,16 @@ class Runtime(Protocol):
     def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
         """The user's stream joined with a static DataFrame, and the columns of that."""
 
-    def transformed(self, source: object, function: Callable[..., object]) -> tuple[object, tuple[Field, ...]]:
-        """The user's stream through a function of DataFrames, and the columns of that."""
+    def transformed(
+        self, source: object, function: Callable[..., object], time: str | None, label: str
+    ) -> tuple[object, tuple[Field, ...], str | None]:
+        """The user's stream through a function of DataFrames, the columns of that, and the one that ``time`` is there.
+
+        ``label``: the user's call, for errors.
+        """
+
+    def rows(self, source: object) -> object:
+        """The DataFrame of the user's stream."""
 
     def projected(
         self,
@@ -106,8 +114,8 @@ class Runtime(Protocol):
         ``whole``: with the stream's other columns too, but for those whose name a group takes.
         """
 
-    def hop(self, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
-        """An operator's rows through a function of DataFrames. ``label``: the user's call, for errors and plans."""
+    def hop(self, relation: Relation, function: Callable[..., object], label: str, *others: Relation) -> SparkHop:
+        """Operators' rows through a function of DataFrames. ``label``: the user's call, for errors and plans."""
 
     def start(self, query: QueryDefinition) -> StreamingQuery: ...
 

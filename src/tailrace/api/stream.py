@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.checks.dedup import deduplication
+from tailrace.api.checks.grouping import group_key, group_window, same_window
 from tailrace.api.checks.join import JoinInput, key_names, stream_join
 from tailrace.api.checks.lookup import lookup_join
 from tailrace.api.checks.ttl import check_ttl_used, dedup_ttl, state_ttl
-from tailrace.api.columns import Column, ColumnOrName, check_key, check_names, check_time, resolve
+from tailrace.api.columns import Column, ColumnOrName, check_names, check_time, resolve, shown_call
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream, projected_groups
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
 from tailrace.api.tables import LookupTable
-from tailrace.api.windows import (
-    AnySession,
-    AnyWindow,
-    CountWindow,
-    CustomWindow,
-    DynamicSessionWindow,
-    TimeWindow,
-    Window,
-)
+from tailrace.api.windows import AnyWindow
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
 from tailrace.types import Field
 
 
@@ -101,15 +97,117 @@ class Stream:
         >>> dear = bids.transform(lambda frame: frame.where("price > 100")).groupBy("auction").agg(tr.count())
         """
         given = (lambda frame: function(frame, *args, **kwargs)) if args or kwargs else function
-        if self.relation is not None:
-            return self.derived(self.runtime.hop(self.relation, given, "transform"))
-        source, schema = self.runtime.transformed(self.source, given)
-        if self.watermark is not None and self.watermark.column not in schema:
+        return self.through(given, "transform")
+
+    def select(self, *cols: ColumnOrName | Sequence[ColumnOrName]) -> Stream:
+        """PySpark's ``select``. As all that follows here, before, between or behind operators, as ``transform``.
+
+        >>> from pyspark.sql import functions as F
+        >>> hours = bids.select("auction", "price", "ts", F.hour("ts").alias("hour")).groupBy("hour").count()
+        """
+        return self.through(lambda rows: rows.select(*cols), shown_call("select", cols))
+
+    def selectExpr(self, *expr: str | Sequence[str]) -> Stream:
+        """PySpark's ``selectExpr``: columns as SQL writes them."""
+        return self.through(lambda rows: rows.selectExpr(*expr), shown_call("selectExpr", expr))
+
+    def where(self, condition: ColumnOrName) -> Stream:
+        """The rows for which the condition holds, a Column or SQL's text.
+
+        >>> busy = bids.where("price > 0").groupBy(tr.window("ts", "1 hour"), "auction").count().where("count > 10")
+        """
+        return self.through(lambda rows: rows.where(condition), shown_call("where", [condition]))
+
+    filter = where
+
+    def withColumn(self, colName: str, col: Column) -> Stream:
+        """One more column, or another one in the place of that name."""
+        return self.through(lambda rows: rows.withColumn(colName, col), shown_call("withColumn", [colName, col]))
+
+    def withColumns(self, colsMap: Mapping[str, Column]) -> Stream:
+        """Several of :meth:`withColumn`."""
+        given = dict(colsMap)
+        label = shown_call("withColumns", [part for pair in given.items() for part in pair])
+        return self.through(lambda rows: rows.withColumns(given), label)
+
+    def withColumnRenamed(self, existing: str, new: str) -> Stream:
+        """A column by another name. A watermark on it stays."""
+        label = shown_call("withColumnRenamed", [existing, new])
+        return self.through(lambda rows: rows.withColumnRenamed(existing, new), label)
+
+    def withColumnsRenamed(self, colsMap: Mapping[str, str]) -> Stream:
+        """Several of :meth:`withColumnRenamed`."""
+        given = dict(colsMap)
+        label = shown_call("withColumnsRenamed", [part for pair in given.items() for part in pair])
+        return self.through(lambda rows: rows.withColumnsRenamed(given), label)
+
+    def drop(self, *cols: ColumnOrName) -> Stream:
+        """Without these columns."""
+        return self.through(lambda rows: rows.drop(*cols), shown_call("drop", cols))
+
+    def alias(self, alias: str) -> Stream:
+        """The stream by a name, for columns that are called ``alias.column``."""
+        return self.through(lambda rows: rows.alias(alias), shown_call("alias", [alias]))
+
+    def union(self, other: Stream) -> Stream:
+        """The rows of both, columns by their place: of two streams as they are read, or of what operators made of them.
+
+        Both need the same watermark, or none: that of two streams is best given behind their union.
+
+        >>> both = bids.where("price > 100").union(bids.where("price <= 100")).groupBy("auction").count()
+        """
+        self._check_union(other, "union")
+        return self._united(other, lambda rows, others: rows.union(others), "union")
+
+    def unionByName(self, other: Stream, allowMissingColumns: bool = False) -> Stream:
+        """As ``union``, columns by their names; with ``allowMissingColumns`` null where one side lacks one."""
+        self._check_union(other, "unionByName")
+        united = partial(_united_by_name, missing=allowMissingColumns)
+        return self._united(other, united, "unionByName")
+
+    def _united(self, other: Stream, function: Callable[[Any, Any], object], label: str) -> Stream:
+        if self.relation is not None and other.relation is not None:
+            return self._behind(self.runtime.hop(self.relation, function, label, other.relation))
+        others = self.runtime.rows(other.source)
+        return self.through(lambda rows: function(rows, others), label)
+
+    def _check_union(self, other: object, where: str) -> None:
+        if not isinstance(other, Stream):
             raise AnalysisError(
-                f"transform: the watermark is on {self.watermark.column.name!r}, and the function's rows have no such "
-                f"column, or another type of it: keep it, or call withWatermark after transform"
+                f"{where} takes another stream, but got a {type(other).__name__}: wrap it in tailrace.stream(...)"
             )
-        return replace(self, source=source, schema=schema)
+        if (self.relation is None) != (other.relation is None):
+            raise AnalysisError(
+                f"{where}: one side is a stream as it is read, and the other one is what an operator has made: unite "
+                f"streams before operators, or what operators make behind them"
+            )
+        marks = [_mark(each, by_name=where != "union") for each in (self, other)]
+        if marks[0] != marks[1]:
+            raise AnalysisError(
+                f"{where}: the watermarks of both sides differ, or are on other columns: call .withWatermark(...) "
+                f"once, behind {where}"
+            )
+
+    def through(self, function: Callable[..., Any], label: str) -> Stream:
+        """What a function of DataFrames makes of the rows, without a state. ``label``: the user's call."""
+        if self.relation is not None:
+            return self._behind(self.runtime.hop(self.relation, function, label))
+        watermark = self.watermark
+        time = None if watermark is None else watermark.column.name
+        source, schema, kept = self.runtime.transformed(self.source, function, time, label)
+        if watermark is not None:
+            column = Field(kept or "", watermark.column.type)
+            if column not in schema:
+                raise AnalysisError(
+                    f"{label}: the watermark is on {watermark.column.name!r}, and the rows behind it have no such "
+                    f"column, or another type of it: keep it, or call withWatermark behind it"
+                )
+            watermark = Watermark(column, watermark.delay)
+        return replace(self, source=source, schema=schema, watermark=watermark)
+
+    def _behind(self, hop: Relation) -> Stream:
+        check_names([field.name for field in hop.fields])
+        return replace(self, source=hop, schema=hop.fields, watermark=hop.event_time)
 
     def pipe(self, function: Callable[..., Stream], *args: object, **kwargs: object) -> Stream:
         """The stream through a function from stream to stream, so that such functions can be chained.
@@ -148,17 +246,17 @@ class Stream:
         window: AnyWindow | None = None
         window_position = 0
         for col in given:
-            if isinstance(col, str) and (brought := self._same_window(col)) is not None:
+            if isinstance(col, str) and (brought := same_window(col, self.schema, self.brought_window)) is not None:
                 col = brought
             if not isinstance(col, AnyWindow):
-                keys.append(self._key(col))
+                keys.append(group_key(col, self.schema))
             elif window is not None:
                 raise AnalysisError(
                     "groupBy takes one window, but got two: aggregate by the shorter one in this query and by the "
                     "longer in another"
                 )
             else:
-                window = self._resolve_window(col)
+                window = group_window(col, self.schema, self.watermark)
                 window_position = len(keys)
         return GroupedStream(self, tuple(keys), window, window_position, tuple(given), self)
 
@@ -273,66 +371,17 @@ class Stream:
             "(.groupBy(tailrace.window('ts', '10 seconds'), ...)) and a watermark (.withWatermark('ts', ...))"
         )
 
-    def _same_window(self, name: str) -> Window | None:
-        """The window that rows come with, where ``name`` is its column."""
-        window = self.brought_window
-        if window is None or resolve(name, self.schema, "groupBy").name != window.name:
-            return None
-        if isinstance(window, CountWindow):
-            return None  # a number, and a group column like any other
-        if isinstance(window, AnySession):
-            raise AnalysisError(
-                f"groupBy: {name!r} are sessions, each with bounds of its own, so that hardly any two rows share one: "
-                f"group by windows over their ends, tailrace.window({name!r}, '1 hour')"
-            )
-        if isinstance(window, CustomWindow):
-            raise AnalysisError(
-                f"groupBy: {name!r} are windows of your own function, and rows come with the last moment of theirs "
-                f"alone: group by tailrace.window({name!r}, '1 hour'), or by tailrace.custom_window({name!r}, ...) "
-                f"with a function that finds the window of a moment"
-            )
-        length = window.size if window.lasts is None else window.lasts
-        return replace(window, time_column=window.name, size=window.slide, lasts=length)
 
-    def _key(self, col: object) -> Field:
-        if not isinstance(col, str):
-            raise AnalysisError(
-                f"groupBy takes columns by name, PySpark's Columns, and windows, such as tailrace.window(...), but got "
-                f"{col!r} ({type(col).__name__})"
-            )
-        field = resolve(col, self.schema, "groupBy")
-        check_key(field, "groupBy")
-        return field
+def _mark(stream: Stream, *, by_name: bool) -> tuple[str | int, Micros] | None:
+    """Where the event time of a union's side is, and the delay of its watermark."""
+    mark = stream.watermark
+    if mark is None:
+        return None
+    return mark.column.name if by_name else stream.schema.index(mark.column), mark.delay
 
-    def _resolve_window(self, window: AnyWindow) -> AnyWindow:
-        if not isinstance(window, CountWindow):
-            return self._resolve_time_window(window)
-        if window.event_time is not None and self.watermark is None:
-            raise AnalysisError(
-                "count_window: eventTime needs the event time of the rows: call .withWatermark('ts', '10 seconds') "
-                "before groupBy, or remove it"
-            )
-        return window
 
-    def _resolve_time_window(self, window: TimeWindow) -> TimeWindow:
-        where = "session_window" if isinstance(window, AnySession) else "window"
-        where = "custom_window" if isinstance(window, CustomWindow) else where
-        column = resolve(window.time_column, self.schema, where)
-        check_time(column, where)
-        if self.watermark is not None and column != self.watermark.column:
-            raise AnalysisError(
-                f"{where} is over {column.name!r} but the watermark is on {self.watermark.column.name!r}, so its "
-                f"windows would never close: use the same column for both"
-            )
-        if isinstance(window, DynamicSessionWindow):
-            ends = resolve(window.ends, self.schema, where)
-            if ends.type != column.type:
-                raise AnalysisError(
-                    f"{where}: sessions end by {ends.name!r}, a {ends.type}, and event time {column.name!r} is a "
-                    f"{column.type}: cast one to the type of the other"
-                )
-            return replace(window, time_column=column.name, ends=ends.name)
-        return replace(window, time_column=column.name)
+def _united_by_name(rows: Any, others: Any, missing: bool) -> object:
+    return rows.unionByName(others, allowMissingColumns=missing)
 
 
 def _flat(cols: Sequence[object]) -> list[object]:

@@ -108,9 +108,11 @@ def test_options_of_hints() -> None:
 class Transforming(RecordingRuntime):
     """DataFrames are lists of columns."""
 
-    def transformed(self, source: object, function: Callable[..., Any]) -> tuple[object, tuple[Field, ...]]:
+    def transformed(
+        self, source: object, function: Callable[..., Any], time: str | None, label: str
+    ) -> tuple[object, tuple[Field, ...], str | None]:
         made = function(source)
-        return made, tuple(made)
+        return made, tuple(made), time
 
 
 def test_transforms_change_the_columns() -> None:

@@ -116,8 +116,8 @@ def _check_made(source: Relation) -> None:
     if window is not None and not isinstance(window, CountWindow):
         raise AnalysisError(
             f"join: {window.name!r} is a struct of a window's bounds, which cannot be kept in a row: make columns of "
-            f"it first, and keep its last moment as event time, with .transform(lambda rows: rows.withColumn('at', "
-            f"F.window_time({window.name!r})).withColumn('start', F.col('{window.name}.start')).drop({window.name!r}))"
+            f"it first, and keep its last moment as event time, with .withColumn('at', F.window_time({window.name!r}))"
+            f".withColumn('start', F.col('{window.name}.start')).drop({window.name!r})"
         )
 
 

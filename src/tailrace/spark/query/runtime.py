@@ -60,9 +60,9 @@ from tailrace.spark.servers.placement import refuse_dynamic_allocation
 from tailrace.spark.sinks.contract import SinkRun
 from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
-from tailrace.spark.sources.hops import hop_behind
+from tailrace.spark.sources.hops import hop_over
 from tailrace.spark.sources.inputs import ingested, source_rows
-from tailrace.spark.sources.inspection import check_source, numbers_tasks, read_once
+from tailrace.spark.sources.inspection import check_source, kept_time, numbers_tasks, read_once
 from tailrace.spark.sources.projection import Asked, Projection
 from tailrace.spark.sources.schema import fields_of
 from tailrace.spark.sources.splits import InputSplits
@@ -132,9 +132,12 @@ class SparkRuntime:
             source = then(source, lambda frame: enriched(frame, table, on, how))
         return source, fields_of(frame_of(source).schema)
 
-    def transformed(self, source: object, function: Callable[..., object]) -> tuple[object, tuple[Field, ...]]:
-        made = transformed(source, function)
-        return made, fields_of(frame_of(made).schema)
+    def transformed(
+        self, source: object, function: Callable[..., object], time: str | None, label: str
+    ) -> tuple[object, tuple[Field, ...], str | None]:
+        made = transformed(source, function, label)
+        name = None if time is None else kept_time(frame_of(source), frame_of(made), time)
+        return made, fields_of(frame_of(made).schema), name
 
     def projected(
         self,
@@ -149,8 +152,11 @@ class SparkRuntime:
         asked = Asked(source, schema, time, groups, aggregates)
         return Projection(self._spark, asked, self.ansi).made(whole=whole)
 
-    def hop(self, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
-        return hop_behind(self._spark, relation, function, label)
+    def hop(self, relation: Relation, function: Callable[..., object], label: str, *others: Relation) -> SparkHop:
+        return hop_over(self._spark, (relation, *others), function, label)
+
+    def rows(self, source: object) -> object:
+        return frame_of(source)
 
     def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
         plan = replace(plan_relation(relation, output_mode, options), policy=_policy(self._spark))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
+from tailrace.api.columns import shown_call
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.plans import Leaf, Template, plan_of
 
@@ -22,7 +23,7 @@ class Finish:
         self._shown = shown
         self._groups = groups
         self._template: Template | None = None
-        self.label = f"makes {', '.join(each.name for each in shown if isinstance(each, Expression))}"
+        self.label = shown_call("agg", (each.name for each in shown if isinstance(each, Expression)))
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         if self._template is None:

@@ -6,14 +6,18 @@ When the query is planned, a hop's function is called with an empty DataFrame, t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.api.relations import Relation, SparkHop, Watermark
-from tailrace.api.windows import CountWindow
+from tailrace.api.windows import AnyWindow, CountWindow
 from tailrace.errors import AnalysisError
+from tailrace.spark.expressions.lineage import passed_on, unrepeatable
+from tailrace.spark.expressions.plans import plan_of
 from tailrace.spark.sources.schema import fields_of, schema_of
 from tailrace.types import Field, window_of
 
@@ -25,26 +29,47 @@ _TIME_WINDOW = "spark.timeWindow"
 def hop_over(
     spark: SparkSession, relations: Sequence[Relation], function: Callable[..., object], label: str
 ) -> SparkHop:
-    """The hop with what the function makes of the rows of operators."""
-    given = [spark.createDataFrame([], schema=output_schema_of(each)) for each in relations]
+    """The hop with what the function makes of operators' rows; behind hops, one that does all of it."""
+    given = [no_rows_of(spark, each) for each in relations]
     try:
         made = _checked(function(*given), label)
     except PySparkException as error:
         raise AnalysisError(f"{label}: {str(error).splitlines()[0]}") from error
-    return SparkHop(tuple(relations), function, fields_of(made.schema), label, _event_time(relations, made))
+    changing = unrepeatable(plan_of(made))
+    if changing is not None:
+        raise AnalysisError(
+            f"{label}: {changing.text} would give something else in a replay: compute it before the first operator, or "
+            f"in foreachBatch"
+        )
+    window = _window(relations, given, made)
+    fields = tuple(_as_bounds(each) if window and each.name == window.name else each for each in fields_of(made.schema))
+    event_time = _event_time(relations, made)
+    if window is not None:
+        bounds = next(each for each in fields if each.name == window.name)
+        event_time = Watermark(bounds, max(mark.delay for each in relations if (mark := each.event_time) is not None))
+    inputs, function = _joined(relations, function)
+    labels = [*(each.label for each in relations if isinstance(each, SparkHop)), label]
+    return SparkHop(inputs, function, fields, ", ".join(labels), event_time, window)
 
 
-def hop_behind(spark: SparkSession, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
-    """The hop with what the function makes of an operator's rows; behind a hop, one that does both."""
-    hop = hop_over(spark, [relation], function, label)
-    if not isinstance(relation, SparkHop):
-        return hop
-    before = relation
+def _joined(
+    relations: Sequence[Relation], function: Callable[..., object]
+) -> tuple[tuple[Relation, ...], Callable[..., object]]:
+    """The operators behind which a function is, and the function of their rows."""
+    if not any(isinstance(each, SparkHop) for each in relations):
+        return tuple(relations), function
 
-    def both(*outputs: DataFrame) -> object:
-        return function(made_by_hop(before, *outputs))
+    def of_operators(*outputs: DataFrame) -> object:
+        rest = iter(outputs)
+        return function(
+            *(
+                made_by_hop(each, *islice(rest, len(each.inputs))) if isinstance(each, SparkHop) else next(rest)
+                for each in relations
+            )
+        )
 
-    return SparkHop(before.inputs, both, hop.fields, f"{before.label}, {label}", hop.event_time)
+    inputs = (each.inputs if isinstance(each, SparkHop) else (each,) for each in relations)
+    return tuple(one for some in inputs for one in some), of_operators
 
 
 def made_by_hop(hop: SparkHop, *outputs: DataFrame) -> DataFrame:
@@ -59,8 +84,15 @@ def made_by_hop(hop: SparkHop, *outputs: DataFrame) -> DataFrame:
     return made
 
 
+def no_rows_of(spark: SparkSession, relation: Relation) -> DataFrame:
+    """A DataFrame with the columns of a relation, as a hop sees them, and with what Spark knows of them."""
+    if isinstance(relation, SparkHop):
+        return made_by_hop(relation, *(no_rows_of(spark, each) for each in relation.inputs))
+    return spark.createDataFrame([], schema=output_schema_of(relation))
+
+
 def output_schema_of(relation: Relation) -> StructType:
-    """The columns of a relation, as a hop sees them: a window is a struct of its bounds."""
+    """The columns of a relation, as a hop or a sink sees them: a window is a struct of its bounds."""
     windowed = _window_name(relation)
     fields = relation.fields
     schema = schema_of(Field(each.name, window_of(each.type)) if each.name == windowed else each for each in fields)
@@ -85,10 +117,30 @@ def _window_name(relation: Relation) -> str | None:
 
 def _event_time(relations: Sequence[Relation], made: DataFrame) -> Watermark | None:
     """That of the operators' rows, where Spark still knows its column, or that of a window's last moment."""
-    delays = [each.event_time.delay for each in relations if each.event_time is not None]
-    marked = [field for field in made.schema.fields if _EVENT_TIME in field.metadata]
-    found = [field for field in fields_of(StructType(marked)) if field.type.is_time]
-    return Watermark(found[0], max(delays)) if len(delays) == len(relations) and len(found) == 1 else None
+    times = [each.event_time for each in relations]
+    known = [field for field in made.schema.fields if _EVENT_TIME in field.metadata]
+    found = [field for field in fields_of(StructType(known)) if field.type.is_time]
+    if len(found) != 1 or any(time is None for time in times):
+        return None
+    return Watermark(found[0], max(time.delay for time in times if time is not None))
+
+
+def _window(relations: Sequence[Relation], given: Sequence[DataFrame], made: DataFrame) -> AnyWindow | None:
+    """The window that rows still come with: where it is their event time, and one column of what was made."""
+    first, name = relations[0], _window_name(relations[0])
+    if name is None or _event_time(relations, made) is not None:
+        return None
+    if any(each.event_time is None or each.window != first.window for each in relations):
+        return None
+    own = plan_of(given[0]).output[given[0].columns.index(name)]
+    found = [each.name for each in passed_on(plan_of(made), own)]
+    assert first.window is not None
+    return replace(first.window, name=found[0]) if len(found) == 1 and made.columns.count(found[0]) == 1 else None
+
+
+def _as_bounds(field: Field) -> Field:
+    assert field.type.bounds is not None
+    return Field(field.name, field.type.bounds)
 
 
 def _checked(made: object, label: str) -> DataFrame:

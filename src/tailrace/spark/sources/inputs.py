@@ -75,16 +75,26 @@ def _rows(stage: Stage, frames: Sequence[DataFrame | None]) -> DataFrame:
     if not isinstance(relation, Join):
         (frame,) = frames
         assert frame is not None
-        return _read(frame, [field for field in fields_of(frame.schema) if field.name in spec.reads])
+        return _read(frame, spec)
     assert isinstance(spec, JoinSpec)
     sides = zip((relation.left, relation.right), frames, strict=True)
     return reduce(DataFrame.union, [_side(relation, spec, side, frame) for side, frame in sides if frame is not None])
 
 
-def _read(source: DataFrame, columns: Sequence[Field]) -> DataFrame:
+def _read(source: DataFrame, spec: OperatorSpec) -> DataFrame:
     # Where no column is needed, one stands for the rows: a batch without columns does not know how many it has.
-    read = [_column(column.name) for column in columns] or [F.lit(True).alias("__row")]
-    return source.select(*read)
+    read = [_value(field, spec) for field in fields_of(source.schema) if field.name in spec.reads]
+    return source.select(*read or [F.lit(True).alias("__row")])
+
+
+def _value(field: Field, spec: OperatorSpec) -> Column:
+    """A column as an operator reads it: of a window that rows come with, the event time that it stands for."""
+    column = _column(field.name)
+    if field.type.bounds is None:
+        return column
+    assert spec.time_column is not None and field.name == spec.time_column.name, "a window is read as event time only"
+    last = column["end"] - F.expr("INTERVAL '0.000001' SECOND")
+    return (column["start"] if spec.takes_window_start else last).alias(field.name)
 
 
 def _side(join: Join, spec: JoinSpec, side: JoinSide, frame: DataFrame) -> DataFrame:

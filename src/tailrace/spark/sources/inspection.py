@@ -8,6 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from tailrace.errors import AnalysisError
+from tailrace.spark.expressions.lineage import passed_on
+from tailrace.spark.expressions.plans import plan_of
 from tailrace.spark.private import expression_ids, streaming_plan
 
 _STATEFUL = {
@@ -103,6 +105,18 @@ def carries(before: DataFrame, after: DataFrame, name: str) -> bool:
     if len(first) != 1 or len(last) != 1:
         return False
     return first == last or _opaque(after) > _opaque(before)
+
+
+def kept_time(before: DataFrame, after: DataFrame, name: str) -> str | None:
+    """The name of an event time's column in ``after``, which is made of ``before``; None: it is not there any more.
+
+    A column of the same name is taken for it, whatever it is made of.
+    """
+    if name in after.columns:
+        return name
+    own = plan_of(before).output[before.columns.index(name)]
+    found = [each.name for each in passed_on(plan_of(after), own)]
+    return found[0] if len(found) == 1 else None
 
 
 def _opaque(frame: DataFrame) -> int:

@@ -15,18 +15,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.columns import resolve
+from tailrace.api.columns import resolve, shown_call
 from tailrace.api.relations import Relation
 from tailrace.api.runtime import Projected
-from tailrace.api.windows import AnyWindow, CountWindow, DynamicSessionWindow
+from tailrace.api.windows import AnyWindow, CountWindow, DynamicSessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns, Texts
 from tailrace.spark.expressions.functions import aggregate_of, ansi_of
-from tailrace.spark.expressions.plans import AggregateCall, Leaf, Template, plan_of
+from tailrace.spark.expressions.plans import Above, AggregateCall, Leaf, Node, Template, plan_of
 from tailrace.spark.expressions.windows import take_window
 from tailrace.spark.sources.finish import Finish
-from tailrace.spark.sources.hops import hop_behind, output_schema_of
+from tailrace.spark.sources.hops import hop_over, no_rows_of
 from tailrace.spark.sources.schema import fields_of, quoted
 from tailrace.spark.sources.transforms import Transformed, frame_of, then
 from tailrace.types import Field
@@ -63,13 +63,14 @@ class Projection:
         self._asked = asked
         self._session_ansi = session_ansi
         self._frame = _rows_of(spark, asked.source)
-        self._own = plan_of(self._frame).output
+        self._own_plan = plan_of(self._frame)
+        self._own = self._own_plan.output
         self._used: set[str] = set()
         groups = [self._spark_group(each) for each in asked.groups if not isinstance(each, AnyWindow)]
         wanted = [each for each in asked.aggregates if isinstance(each, Column)]
         made = _analysed(asked.call, lambda: self._frame.groupBy(*groups).agg(*wanted or [F.count(F.lit(1))]))
         plan = plan_of(made)
-        self._parts, self._child = plan.aggregated(), plan.child
+        self._parts, self._below = plan.aggregated(), plan.child
         self._group_names = made.columns[: len(groups)] if len(made.columns) > len(wanted or [1]) else []
         self._results = self._parts.results[len(self._parts.results) - len(wanted) :] if wanted else []
         self._columns = Columns(Texts(), self._name, self._gone())
@@ -126,7 +127,19 @@ class Projection:
             return quoted(name)
         if not key.unaliased.is_attribute:
             raise AnalysisError(f"groupBy({key.text}): group by a window as it is, and not by a part of it")
-        return take_window(self._child, key.unaliased).named(self._columns.take, name)
+        taken = take_window(self._below, key.unaliased)
+        self._below = taken.plan
+        if self._is_last_moment(taken.time):
+            assert isinstance(taken.window, Window) and self._asked.window is not None
+            return replace(taken.window, time_column=self._take(self._asked.window), name=name)
+        return taken.named(self._columns.take, name)
+
+    def _is_last_moment(self, time: Expression) -> bool:
+        """Whether it is that of the window that rows come with, which Spark computes below the aggregation."""
+        made = {each.id: each for node in self._between() for each in node.expressions if each.kind == "Alias"}
+        if self._asked.window is None or not time.is_attribute or time.id not in made:
+            return False
+        return made[time.id].references == {self._column(self._asked.window).id}
 
     def _group(self, window: object) -> AnyWindow:
         """A window of Tailrace's, over columns as they are named here."""
@@ -166,7 +179,6 @@ class Projection:
         alone = self._call_of(result)
         if alone is not None:
             return [aggregate_of(alone, self._columns).alias(result.name)]
-        _check_repeatable(result, "behind an aggregation")
         made: list[Aggregate] = []
         for call in self._parts.calls:
             if call.result.id in result.references and call.result.id not in self._parts_named:
@@ -207,8 +219,11 @@ class Projection:
 
     def _take(self, name: str) -> str:
         """The name here of one of the stream's columns."""
+        return self._columns.take(self._column(name))
+
+    def _column(self, name: str) -> Expression:
         field = resolve(name, self._asked.schema, self._asked.call)
-        return self._columns.take(self._own[list(self._asked.schema).index(field)])
+        return self._own[list(self._asked.schema).index(field)]
 
     def _put(self, expression: Expression, name: str) -> None:
         self._used.add(name.lower())
@@ -223,6 +238,11 @@ class Projection:
         self._used.add(name.lower())
         return name
 
+    def _between(self) -> list[Node]:
+        """What Spark has put between the stream and the aggregation, from the lowest node on."""
+        nodes = _chain(self._below)
+        return nodes[: len(nodes) - len(_chain(self._own_plan))][::-1]
+
     def _source(self) -> tuple[object, tuple[Field, ...]]:
         """The stream with the columns that were taken, and their types."""
         asked, columns = self._asked, self._columns
@@ -232,16 +252,17 @@ class Projection:
         ]
         if not computed:
             return asked.source, tuple(asked.schema)
-        template = Template(Leaf([(each, number) for number, each in enumerate(self._own)], None))
+        first = self._below.frame(self._spark)
+        place: Above | Leaf = Leaf([(each, number) for number, each in enumerate(self._own)], None)
+        for node in self._between():
+            place = Above(node, {0: place})
+        template = Template(place)
 
         def step(frame: DataFrame) -> DataFrame:
-            return columns.of(frame if frame is self._frame else template.over(frame))
+            return columns.of(first if frame is self._frame else template.over(frame))
 
         if isinstance(asked.source, Relation):
-            for name, each in columns.taken:
-                if each is not None:
-                    _check_repeatable(each, f"{asked.call}: {name}, behind an operator,")
-            hop = hop_behind(self._spark, asked.source, step, f"makes {', '.join(computed)}")
+            hop = hop_over(self._spark, [asked.source], step, shown_call(asked.call, computed))
             return hop, hop.fields
         source = then(asked.source, step) if isinstance(asked.source, Transformed) else step(self._frame)
         return source, fields_of(frame_of(source).schema)
@@ -250,8 +271,13 @@ class Projection:
 def _rows_of(spark: SparkSession, source: object) -> DataFrame:
     """A DataFrame with a stream's columns, of which Spark can say what expressions mean."""
     if isinstance(source, Relation):
-        return spark.createDataFrame([], schema=output_schema_of(source))
+        return no_rows_of(spark, source)
     return frame_of(source)
+
+
+def _chain(plan: Node) -> list[Node]:
+    """A node and what lies below it, always the first child."""
+    return [plan, *_chain(plan.children[0])] if plan.children else [plan]
 
 
 def _analysed(call: str, make: Callable[[], DataFrame]) -> DataFrame:
@@ -259,11 +285,3 @@ def _analysed(call: str, make: Callable[[], DataFrame]) -> DataFrame:
         return make()
     except PySparkException as error:
         raise AnalysisError(f"{call}: {str(error).splitlines()[0]}") from error
-
-
-def _check_repeatable(expression: Expression, where: str) -> None:
-    if not expression.repeatable:
-        raise AnalysisError(
-            f"{where}: {expression.text} would give something else in a replay: compute it before the first operator, "
-            f"or in foreachBatch"
-        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tailrace.errors import AnalysisError
@@ -43,16 +44,19 @@ def then(source: object, step: Step) -> Transformed:
     return Transformed((*before.steps, step), (*before.frames, made))
 
 
-def transformed(source: object, function: object) -> Transformed:
-    """The source with one more transform of the user's, checked."""
+def transformed(source: object, function: object, label: str) -> Transformed:
+    """The source with one more transform of the user's, checked. ``label``: the user's call."""
     if not callable(function):
-        raise AnalysisError(f"transform takes a function of a DataFrame, but got {type(function).__name__}")
+        raise AnalysisError(f"{label} takes a function of a DataFrame, but got {type(function).__name__}")
     name = getattr(function, "__name__", "function")
 
     def step(frame: DataFrame) -> DataFrame:
-        made = function(frame)
+        try:
+            made = function(frame)
+        except PySparkException as error:
+            raise AnalysisError(f"{label}: {str(error).splitlines()[0]}") from error
         if not isinstance(made, DataFrame):
-            raise AnalysisError(f"transform: {name} must give a DataFrame, but gave {type(made).__name__}")
+            raise AnalysisError(f"{label}: {name} must give a DataFrame, but gave {type(made).__name__}")
         return check_source(made)
 
     return then(source, step)
