@@ -69,6 +69,7 @@ class Drawing:
         self.by_epoch = True
         self.mode = "append"
         self.closing = 0
+        self.days = self.shape == "window" and rng.random() < 0.15
         self.confs = {
             "spark.sql.session.timeZone": rng.choice(
                 ["UTC", "UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
@@ -213,9 +214,12 @@ class Drawing:
             made = [(f"first({any_.text})", "inexact"), (f"approx_count_distinct({ordered.text})", "inexact")]
         return rng.choice(made)
 
-    def window(self, time: str, unit: str = "seconds") -> str:
-        size = self.rng.choice([5, 10, 30])
-        slide = self.rng.choice([size, size, 5, max(1, size // 3), size // 5 * 3])
+    def window(self, time: str) -> str:
+        unit = "hours" if self.days else "seconds"
+        size = self.rng.choice([24, 48] if self.days else [5, 10, 30])
+        slide = self.rng.choice([size, size, size // 5 * 3, max(1, size // 3), max(1, size // 5)])
+        if self.days and slide % 24 == 0 and self.maybe(0.7):
+            unit, size, slide = "days", size // 24, slide // 24
         bounds = f'"{size} {unit}", "{slide} {unit}"' if slide != size or self.maybe(0.2) else f'"{size} {unit}"'
         if bounds.count(",") and slide > 2 and self.maybe(0.4):
             bounds += f', "{self.rng.choice([-1, 1, 2])} {unit}"'
@@ -276,14 +280,17 @@ class Drawing:
     def joined(self, left: Part, right: Part) -> Part:
         how = self.rng.choice(["inner", "inner", "left", "right", "full"])
         mine, theirs = self.scope(left), self.scope(right)
-        shared = [
-            f for f in ("integer", "string", "boolean", "date", "decimal") if mine.columns(f) and theirs.columns(f)
-        ]
         equal = []
+        expressions = how == "inner" and self.maybe(0.4)  # in the last rows they may be null
+        known = [
+            Part("", {n: f for n, f in part.columns.items() if expressions or n[0] != "x"}) for part in (left, right)
+        ]
+        sides = [self.scope(part) for part in known]
+        families = ("integer", "string", "boolean", "date", "decimal")
+        shared = [family for family in families if all(side.columns(family) for side in sides)]
         for _ in range(self.rng.choice([1, 1, 2])):
             family = self.rng.choice(shared)
-            expressions = how == "inner" and self.maybe(0.4)  # in the last rows they would be null
-            pair = [s.of(family).text if expressions else s.choose(*s.columns(family)) for s in (mine, theirs)]
+            pair = [s.of(family).text if expressions else s.choose(*s.columns(family)) for s in sides]
             equal.append(f"({pair[0]}) = ({pair[1]})" if family == "boolean" else f"{pair[0]} = {pair[1]}")
         timed = how != "inner" or self.maybe(0.7)
         conditions = list(equal)
@@ -369,7 +376,7 @@ def draw_plan(seed: int) -> Plan:
         made = draw[shape](part)
     if drawing.mode == "append" and shape in ("window", "session"):
         drawing.closing = rng.choice([0, 1, 2])
-    step = timedelta(seconds=rng.choice([3, 8, 8, 40]))
+    step = timedelta(hours=11) if drawing.days else timedelta(seconds=rng.choice([3, 8, 8, 40]))
     timing = Timing(step, rng.choice([step, step * 2, step / 4]), rng.choice([0.0, 0.1, 0.3]), rng.choice([0.0, 0.1]))
     sizes = [rng.choice([0, 1, 8, 8, 25]) for _ in range(rng.choice([2, 3, 3]))]
     sizes[0] = max(sizes[0], 8)

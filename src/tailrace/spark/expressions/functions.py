@@ -83,7 +83,7 @@ def aggregate_of(call: AggregateCall, columns: Columns) -> Aggregate:
     kind = call.function.kind
     if kind in _WHY_NOT:
         raise asked.refuse(_WHY_NOT[kind])
-    make = (_DISTINCT if call.distinct else _PLAIN).get(kind)
+    make = (DISTINCT if call.distinct else PLAIN).get(kind)
     if make is None:
         raise asked.refuse(f"Tailrace has no aggregate function that is equal to Spark's {asked.call.function.kind}")
     return make(asked)
@@ -174,7 +174,7 @@ def _percentile(call: Call) -> Aggregate:
     return ours.quantile(call.column(), share)
 
 
-_PLAIN: dict[str, Make] = {
+PLAIN: dict[str, Make] = {
     "Count": _count,
     "CountIf": _plain(ours.count_if),
     "Sum": _sum(ours.sum),
@@ -194,11 +194,11 @@ _PLAIN: dict[str, Make] = {
     "Percentile": _percentile,
     "Median": _plain(ours.median),
 }
-_DISTINCT: dict[str, Make] = {
+DISTINCT: dict[str, Make] = {
     "Count": _count_distinct,
     "Sum": _sum(ours.sum_distinct),
     # These do not see how often a value comes.
-    **{kind: _PLAIN[kind] for kind in ("Min", "Max", "BoolAnd", "BoolOr", "CollectSet")},
+    **{kind: PLAIN[kind] for kind in ("Min", "Max", "BoolAnd", "BoolOr", "CollectSet")},
 }
 _WHY_NOT = {
     **dict.fromkeys(
