@@ -250,6 +250,10 @@ def replace_write_stream(writer: Callable[[DataFrame], Any]) -> None:
     ClassicFrame.writeStream = property(ask)  # type: ignore[method-assign,assignment]
 
 
+ON_SPARK = "On Spark, and not on Tailrace"
+"""Begins what ``explain`` says of a query that Tailrace does not run."""
+
+
 class ExplainedQuery(StreamingQuery):
     """Spark's own query, whose ``explain`` begins with why it is Spark's: the ``reason``."""
 
@@ -258,7 +262,7 @@ class ExplainedQuery(StreamingQuery):
         self.reason = reason
 
     def explain(self, extended: bool = False) -> None:
-        print(f"On Spark, and not on Tailrace: {self.reason}")
+        print(f"{ON_SPARK}: {self.reason}")
         super().explain(extended)
 
 

@@ -22,7 +22,7 @@ from tailrace.spark.expressions.plans import Above, Leaf, Node, plan_of
 from tailrace.spark.plan_reader.part_above import PartAbove
 from tailrace.spark.plan_reader.pushed_filters import with_pushed_filters
 from tailrace.spark.plan_reader.reading import Made, Reading, call_of, stateless, stream_of
-from tailrace.spark.plan_reader.registry import READERS, is_stateful
+from tailrace.spark.plan_reader.registry import READERS, goes_by_watermark, is_stateful
 from tailrace.spark.query.runtime import SparkRuntime
 from tailrace.spark.sources.hops import hop_over
 
@@ -33,10 +33,14 @@ class NothingStateful(AnalysisError):
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """``unchanging``: its rows are final when they are given, so that the output modes do not differ."""
+    """``unchanging``: its rows are final when they are given, so that the output modes do not differ.
+
+    ``by_watermark``: only Spark's own rule for the watermark gives Spark's rows.
+    """
 
     relation: SparkHop
     unchanging: bool
+    by_watermark: bool
 
 
 def read_plan(frame: DataFrame) -> ReadPlan:
@@ -54,7 +58,8 @@ def read_plan(frame: DataFrame) -> ReadPlan:
     except AnalysisError as error:
         found = at_place(error, texts.place_in)
         raise type(error)(texts.in_users_words(str(found))) from error
-    return ReadPlan(relation, all(isinstance(each.relation, Deduplication) for each in made))
+    unchanging = all(isinstance(each.relation, Deduplication) for each in made)
+    return ReadPlan(relation, unchanging, any(goes_by_watermark(each) for each in plan.walk()))
 
 
 def _read(plan: Node, reading: Reading) -> tuple[list[Made], PartAbove]:

@@ -15,13 +15,20 @@ from pyspark.sql.streaming import DataStreamWriter as SparkWriter
 from pyspark.sql.streaming import StreamingQuery as SparkQuery
 
 from tailrace.api.checks.formats import FILE_FORMATS, OWN_FORMATS
-from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, default_state_location
+from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, WatermarkRule, default_state_location
 from tailrace.api.runtime import StreamingQuery
 from tailrace.api.table_options import TABLE_FORMATS, table_option_names
 from tailrace.api.writer import DataStreamWriter
 from tailrace.commit.plan_file import read_plan as read_plan_file
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError
+    def explain(self) -> None:
+        """Prints the plan that Tailrace would run, or why Spark would run the query. Nothing is started."""
+        try:
+            print(self._tailrace_writer().plan_text())
+        except AnalysisError as error:
+            print(f"{ON_SPARK}: {self._with_place(error)}")
+
 from tailrace.spark.expressions.catalyst import ExplainedQuery
 from tailrace.spark.expressions.places import at_place, call_site
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
@@ -127,6 +134,7 @@ class PlainWriter:
             refusal = self._check_fallback(error)
         return ExplainedQuery(self._spark.start(path), str(refusal))
 
+<<<<<<< HEAD
     def toTable(
         self, tableName: str, format: str | None = None, *args: Any, **kwargs: Any
     ) -> StreamingQuery | SparkQuery:
@@ -139,6 +147,19 @@ class PlainWriter:
         )
         refusal = self._check_fallback(error)
         args = (format, *args)
+=======
+    def explain(self) -> None:
+        """Prints the plan that Tailrace would run, or why Spark would run the query. Nothing is started."""
+        try:
+            print(self._tailrace_writer().plan_text())
+        except AnalysisError as refusal:
+            print(f"{ON_SPARK}: {refusal}")
+
+    def toTable(self, tableName: str, *args: Any, **kwargs: Any) -> SparkQuery:
+        """Starts the query on Spark: Tailrace's rows for a table must be idempotent by epoch."""
+        refusal = AnalysisError(f"toTable({tableName!r}): Tailrace does not write to tables; use foreachBatch")
+        self._check_fallback(refusal)
+>>>>>>> ef22b39 (wip)
         return ExplainedQuery(self._spark.toTable(tableName, *args, **kwargs), str(refusal))
 
     def _tailrace_writer(self) -> DataStreamWriter:
@@ -146,6 +167,8 @@ class PlainWriter:
             raise AnalysisError(self._refusals[0])
         read = read_plan(self._frame)
         writer = DataStreamWriter(read.relation, SparkRuntime(self._frame.sparkSession))
+        if read.by_watermark:
+            writer.option("watermark", WatermarkRule.SPARK.value)  # unless the user says otherwise
         for call in self._calls:
             call(writer)
         same = read.unchanging and self._mode.lower() == "update"
@@ -153,13 +176,16 @@ class PlainWriter:
 
     def _check_fallback(self, error: AnalysisError) -> AnalysisError:
         """What stands in the way, with the place of it, or else of the query."""
-        refusal = error if isinstance(error, NothingStateful) else at_place(error, lambda _: self._site)
+        refusal = self._with_place(error)
         if not self._fallback:
             raise refusal from error
         self._check_state(refusal)
         level = logging.DEBUG if isinstance(refusal, NothingStateful) else logging.WARNING
         _log.log(level, "the query runs on Spark, and not on Tailrace: %s", refusal)
         return refusal
+
+    def _with_place(self, error: AnalysisError) -> AnalysisError:
+        return error if isinstance(error, NothingStateful) else at_place(error, lambda _: self._site)
 
     def _check_state(self, refusal: AnalysisError) -> None:
         """Spark would begin with an empty state where Tailrace has one."""
