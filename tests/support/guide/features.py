@@ -271,7 +271,7 @@ def why_spark(writer: Any) -> str | None:
 
 def without_place(reason: str) -> str:
     """Without the line of the program that it names."""
-    return re.sub(r" \(at [^()]*\)", "", reason)
+    return re.sub(r" \(at .*\)$", "", reason)
 
 
 def _spark_takes(frame: DataFrame, mode: str) -> bool:

@@ -14,7 +14,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from support.guide import aggregations, joins, per_key
-from support.guide.features import without_place
 from support.guide.program import Outcome, Program, on_spark, on_tailrace, run
 from support.session import session_builder
 

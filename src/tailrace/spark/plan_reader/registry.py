@@ -46,6 +46,9 @@ def goes_by_watermark(node: Node) -> bool:
 _BY_WATERMARK = frozenset(
     {
         "DeduplicateWithinWatermark",  # a key that is forgotten is given again
-        *("FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark"),  # a timer comes up before a row, or behind it
+        *(
+            "FlatMapGroupsInPandasWithState",
+            "TransformWithStateInPySpark",
+        ),  # a timer comes up before a row, or behind it
     }
 )

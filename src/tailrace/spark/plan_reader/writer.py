@@ -22,14 +22,7 @@ from tailrace.api.writer import DataStreamWriter
 from tailrace.commit.plan_file import read_plan as read_plan_file
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError
-    def explain(self) -> None:
-        """Prints the plan that Tailrace would run, or why Spark would run the query. Nothing is started."""
-        try:
-            print(self._tailrace_writer().plan_text())
-        except AnalysisError as error:
-            print(f"{ON_SPARK}: {self._with_place(error)}")
-
-from tailrace.spark.expressions.catalyst import ExplainedQuery
+from tailrace.spark.expressions.catalyst import ON_SPARK, ExplainedQuery
 from tailrace.spark.expressions.places import at_place, call_site
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
 from tailrace.spark.query.runtime import SparkRuntime
@@ -134,7 +127,13 @@ class PlainWriter:
             refusal = self._check_fallback(error)
         return ExplainedQuery(self._spark.start(path), str(refusal))
 
-<<<<<<< HEAD
+    def explain(self) -> None:
+        """Prints the plan that Tailrace would run, or why Spark would run the query. Nothing is started."""
+        try:
+            print(self._tailrace_writer().plan_text())
+        except AnalysisError as error:
+            print(f"{ON_SPARK}: {self._with_place(error)}")
+
     def toTable(
         self, tableName: str, format: str | None = None, *args: Any, **kwargs: Any
     ) -> StreamingQuery | SparkQuery:
@@ -147,19 +146,6 @@ class PlainWriter:
         )
         refusal = self._check_fallback(error)
         args = (format, *args)
-=======
-    def explain(self) -> None:
-        """Prints the plan that Tailrace would run, or why Spark would run the query. Nothing is started."""
-        try:
-            print(self._tailrace_writer().plan_text())
-        except AnalysisError as refusal:
-            print(f"{ON_SPARK}: {refusal}")
-
-    def toTable(self, tableName: str, *args: Any, **kwargs: Any) -> SparkQuery:
-        """Starts the query on Spark: Tailrace's rows for a table must be idempotent by epoch."""
-        refusal = AnalysisError(f"toTable({tableName!r}): Tailrace does not write to tables; use foreachBatch")
-        self._check_fallback(refusal)
->>>>>>> ef22b39 (wip)
         return ExplainedQuery(self._spark.toTable(tableName, *args, **kwargs), str(refusal))
 
     def _tailrace_writer(self) -> DataStreamWriter:
