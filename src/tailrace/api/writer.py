@@ -109,7 +109,7 @@ class DataStreamWriter:
         return self
 
     def format(self, source: str) -> DataStreamWriter:
-        """One of Spark's formats of files by name, a table (``postgresql``), or ``memory``, ``console``, ``noop``."""
+        """One of Spark's formats of files by name, ``postgresql``, ``kafka``, ``memory``, ``console`` or ``noop``."""
         if not isinstance(source, str) or not source.strip():
             raise AnalysisError(f"format takes a format's name, for example 'parquet', but got {source!r}")
         name = source.strip()

@@ -93,7 +93,7 @@ def test_without_a_fallback_the_reason_is_raised(rows: DataFrame, tmp_path: Path
 
     counts = rows.groupBy("k").count()
     refused(counts, "clusterBy: Tailrace writes files", outputMode="update", clusterBy="k")
-    refused(counts, "format 'kafka'", outputMode="update", format="kafka")
+    refused(counts, "format 'hudi'", outputMode="update", format="hudi")
     refused(counts, "append", format="console", outputMode="append")
     with pytest.raises(tr.AnalysisError, match="toTable"):
         tr.writeStream(counts, fallback=False).toTable("counts")
