@@ -149,6 +149,11 @@ class Expression:
         return next(filter(None, known), "")
 
     @property
+    def is_window(self) -> bool:
+        """Whether it is a window's bounds, as Spark has made them."""
+        return bool(self.window_kind) and self.type_name.startswith("struct<")
+
+    @property
     def is_attribute(self) -> bool:
         return self.kind == "AttributeReference"
 
