@@ -18,6 +18,7 @@ from tailrace.cli import checkpoint, serve, workloads
 from tailrace.cli.app import app, err
 from tailrace.cli.bench import commands, prefetch
 from tailrace.cli.espbench import generate as espbench_generate
+from tailrace.cli.espbench import run as espbench_run
 from tailrace.cli.espbench import send as espbench_send
 from tailrace.cli.gadget import analysis, generate, replay
 from tailrace.errors import TailraceError
@@ -28,6 +29,7 @@ __all__ = [
     "checkpoint",
     "commands",
     "espbench_generate",
+    "espbench_run",
     "espbench_send",
     "generate",
     "main",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,10 @@ from tailrace.errors import TailraceError
 
 _TIMEOUT_S = 30
 _READ_AT_ONCE = 10_000
+_READ_WAIT_S = 0.1
+"""So long the client waits for that many, even when the end has come."""
+_NEAR_END = 50
+"""Offsets: some of the last may be marks of transactions."""
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
 
 
@@ -55,30 +60,14 @@ class Broker:
             consumer.close()
         return int(high)
 
+    def last(self, topic: str) -> bytes | None:
+        """The last committed message that is near the end; none where nothing is."""
+        values = self._read(topic, near_end=True)[2]
+        return values[-1] if values else None
+
     def read(self, topic: str) -> pa.Table:
         """All committed messages up to the end as it is now: ``offset``, ``time_ms`` and ``value``."""
-        consumer = self._consumer("read_committed")
-        offsets: list[int] = []
-        times: list[int] = []
-        values: list[bytes] = []
-        try:
-            _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_TIMEOUT_S)
-            consumer.assign([TopicPartition(topic, 0, 0)])
-            while consumer.position([TopicPartition(topic, 0)])[0].offset < high:
-                several = consumer.consume(_READ_AT_ONCE, timeout=1)
-                for message in several:
-                    if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
-                        raise TailraceError(f"topic {topic} cannot be read: {error}")
-                    if error is None:
-                        offsets.append(message.offset())
-                        times.append(message.timestamp()[1])
-                        values.append(message.value())
-                if any(message.error() for message in several):
-                    break  # the end; what may lie between the last message and it are marks of transactions
-        except KafkaException as error:
-            raise TailraceError(f"topic {topic} cannot be read: {error}") from error
-        finally:
-            consumer.close()
+        offsets, times, values = self._read(topic)
         return pa.table(
             {
                 "offset": np.array(offsets, np.int64),
@@ -86,6 +75,38 @@ class Broker:
                 "value": pa.array(values, pa.binary()),
             }
         )
+
+    def _read(self, topic: str, near_end: bool = False) -> tuple[list[int], list[int], list[bytes]]:
+        consumer = self._consumer("read_committed")
+        offsets: list[int] = []
+        times: list[int] = []
+        values: list[bytes] = []
+        try:
+            _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_TIMEOUT_S)
+            begin = max(high - _NEAR_END, 0) if near_end else 0
+            consumer.assign([TopicPartition(topic, 0, begin)])
+            ended, deadline = high == 0, time.monotonic() + _TIMEOUT_S
+            while not ended:
+                several = consumer.consume(_READ_AT_ONCE, timeout=_READ_WAIT_S)
+                for message in several:
+                    if (error := message.error()) is None:
+                        offsets.append(message.offset())
+                        times.append(message.timestamp()[1])
+                        values.append(message.value())
+                    elif error.code() == KafkaError._PARTITION_EOF:  # behind the last one are marks of transactions
+                        ended = True
+                    else:
+                        raise TailraceError(f"topic {topic} cannot be read: {error}")
+                ended = ended or bool(offsets and offsets[-1] >= high - 1)
+                if several:
+                    deadline = time.monotonic() + _TIMEOUT_S
+                elif time.monotonic() > deadline:
+                    raise TailraceError(f"topic {topic}: the broker sent nothing within {_TIMEOUT_S} s")
+        except KafkaException as error:
+            raise TailraceError(f"topic {topic} cannot be read: {error}") from error
+        finally:
+            consumer.close()
+        return offsets, times, values
 
     def _consumer(self, isolation: str) -> Consumer:
         return Consumer(

@@ -1,0 +1,1 @@
+"""The five queries, and what the systems that run them share."""

@@ -1,0 +1,124 @@
+"""One run: topics, business data, the query, the sender, the wait for the last result, the verdict.
+
+The ten steps of the paper, but that the end of a query is seen (all results that there should be, or none for a while)
+instead of waited for during forty minutes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tailrace.lab.espbench.broker import Broker
+from tailrace.lab.espbench.config import Config
+from tailrace.lab.espbench.data.load import OF_QUERY, load
+from tailrace.lab.espbench.names import Query, Topics
+from tailrace.lab.espbench.run.end import End, end_of
+from tailrace.lab.espbench.run.outcome import Outcome
+from tailrace.lab.espbench.run.servers import Servers
+from tailrace.lab.espbench.sender.senders import Senders, orders
+from tailrace.lab.espbench.systems.job import Job
+from tailrace.lab.espbench.systems.process import System
+from tailrace.lab.espbench.validator import database
+from tailrace.lab.espbench.validator.answers import LOW_MF03, Answers, answers
+from tailrace.lab.espbench.validator.compare import Results, Verdict, exactly_once, pairs
+
+_LOOK_S = 0.5
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """``patience_s``: a run ends when no result has come for so long. ``warm_up_s``: latencies of what was caused in
+    the first seconds are left out. ``kills``: how many times the system is killed while the sender sends."""
+
+    system: str
+    query: Query
+    config: Config
+    data: Path
+    patience_s: float = 30
+    warm_up_s: float = 10
+    kills: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def one_run(options: RunOptions, servers: Servers, work: Path, progress: Progress) -> Outcome:
+    config, query = options.config, options.query
+    topics = Topics(config.topic_prefix, config.benchmark_run)
+    broker = Broker(servers.bootstrap)
+    broker.create(topics.of(query))
+    if query.key in OF_QUERY:
+        load(servers.database, options.data, OF_QUERY[query.key], progress)
+    inputs = tuple(topics.input(number) for number in query.inputs)
+    where = (servers.bootstrap, inputs, topics.output(query), servers.database, str(work))
+    job = Job(options.system, query.key, *where, options.settings)
+    of_run = orders(config, query, topics, options.data, servers.bootstrap)
+    with ExitStack() as systems:
+        progress(f"{options.system} starts", 0, 1)
+        system = _ready(job, systems)
+        with Senders(of_run) as senders:
+            begun_s = senders.start()
+            system, killed = _kill_meanwhile(options, job, system, systems)
+            sent = senders.wait(progress)
+        sent_s = time.monotonic()
+        read = {number: broker.read(topics.input(number)) for number in query.inputs}
+        end = end_of(query, read, broker, topics.output(query), servers.database)
+        _wait(end, system, options.patience_s, progress)
+        drained_s = time.monotonic() - sent_s
+    validated_s = time.monotonic()
+    down = database.downtimes(servers.database) if query.key == "q4" else None
+    right = answers(query, read, down, options.settings.get("low_mf03", LOW_MF03))
+    if query.to_database:
+        results = database.production_times(servers.database, read[query.inputs[0]])
+    else:
+        results = Results.of(broker.read(topics.output(query)), right.ids is not None)
+    compared, verdict = pairs(right, results), exactly_once(right, results)
+    measured_from = begun_s * 1000 + options.warm_up_s * 1000
+    late = _behind_warm_up(right, verdict, measured_from)
+    faults = [fault for stream in sent if (fault := stream.fault(config.sender.lateness_bound_ms))]
+    rate = 1_000_000_000 // config.interval_ns
+    counted = sum(table.num_rows for table in read.values())
+    validator_s = time.monotonic() - validated_s
+    name = (options.system, query.key, rate, config.benchmark_run, counted)
+    return Outcome(*name, compared, verdict, late, sent, validator_s, drained_s, killed, faults)
+
+
+def _ready(job: Job, systems: ExitStack) -> System:
+    system = systems.enter_context(System(job))
+    system.wait_ready()
+    return system
+
+
+def _kill_meanwhile(options: RunOptions, job: Job, system: System, systems: ExitStack) -> tuple[System, int]:
+    """Kills the system at even distances while the sender sends, and starts it anew at once, as a supervisor would."""
+    pause = options.config.duration_ns / 1e9 / (options.kills + 1)
+    for _ in range(options.kills):
+        time.sleep(pause)
+        system.check()
+        system.kill()
+        system = _ready(job, systems)
+    return system, options.kills
+
+
+def _behind_warm_up(right: Answers, verdict: Verdict, from_ms: float) -> list[int]:
+    """Latencies of answers whose cause came behind the warm-up; of all, where none did."""
+    behind = [latency for place, latency in verdict.latencies_ms.items() if right.caused_ms[place] >= from_ms]
+    return behind or list(verdict.latencies_ms.values())
+
+
+def _wait(end: End, system: System, patience_s: float, progress: Progress) -> None:
+    """Until the last result is there, or none has come for a while."""
+    seen, since = end.seen(), time.monotonic()
+    while not end.reached():
+        waited = time.monotonic() - since
+        progress("waiting for the last results", int(waited), int(patience_s))
+        if waited > patience_s:
+            return
+        system.check()
+        time.sleep(_LOOK_S)
+        if (now := end.seen()) != seen:
+            seen, since = now, time.monotonic()

@@ -1,0 +1,1 @@
+"""What a run should have given, computed anew from its input topics with nothing of a system under test."""
