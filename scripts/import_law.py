@@ -137,6 +137,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "pyarrow.flight": ("server",),
     "typer": ("cli",),
     "psycopg": ("sinks", "lab"),
+    "confluent_kafka": ("sinks", "lab"),
     "rich": ("cli", "lab"),
     "obstore": ("env",),
     "time": ("env", "lab", "testing"),

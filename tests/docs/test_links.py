@@ -42,7 +42,7 @@ def test_sources_name_pages_that_exist() -> None:
     assert missing == set()
 
 
-WRITTEN_BY_TESTS = (DOCS / "reference/spark-examples.md",)
+WRITTEN_BY_TESTS = (DOCS / "reference/spark-examples.md", DOCS / "how-to/coming-from-spark.md")
 
 
 @pytest.mark.parametrize("page", pages(), ids=named)

@@ -88,6 +88,33 @@ def same_windows(rows: Any) -> Any:
     return named.agg(F.sum("count"), F.avg("count").alias("mean"))
 
 
+def first_of_each(rows: Any) -> Any:
+    marked = rows.where("ts IS NOT NULL").withWatermark("ts", "20 seconds").select("ts", "i", "unique")
+    return marked.dropDuplicatesWithinWatermark(["unique"]).withColumn("unique", F.col("unique") + 1)
+
+
+def first_of_each_of_ours(rows: Any) -> Any:
+    """Keys and event time that are expressions; the row stays as it was."""
+    whole = rows.where("ts IS NOT NULL").select("ts", "i", "unique").withWatermark(F.col("ts"), "20 seconds")
+    kept = whole.dropDuplicatesWithinWatermark([(F.col("unique") * 2).alias("unique")])
+    return kept.withColumn("unique", F.col("unique") + 1)
+
+
+def pairs(rows: Any) -> Any:
+    """Equal expressions, made on either side."""
+    left = rows.where("b").withWatermark("ts", "5 seconds").select("ts", F.lower("text").alias("key"), "unique")
+    right = rows.withWatermark("ts", "5 seconds").select(F.col("ts").alias("at"), F.lower("text").alias("other"), "i")
+    near = "key = r.other AND at >= ts AND at <= ts + INTERVAL 6 SECONDS"
+    return left.join(right.alias("r"), F.expr(near)).select("key", "ts", "unique", "at", "i")
+
+
+def pairs_of_ours(rows: Any) -> Any:
+    left = rows.where("b").select("ts", "text", "unique").withWatermark("ts", "5 seconds")
+    right = rows.select(F.col("ts").alias("at"), "i", "text").withWatermark(F.col("at"), "5 seconds")
+    found = left.join(right, F.lower("text").alias("text"), within=("0 seconds", "6 seconds"))
+    return found.withColumnRenamed("text", "key")
+
+
 CASES: list[tuple[Callable[[Any], Any], Callable[[Any], Any] | None, str]] = [
     (grouped, None, "update"),
     (windowed, None, "append"),
@@ -95,6 +122,8 @@ CASES: list[tuple[Callable[[Any], Any], Callable[[Any], Any] | None, str]] = [
     (mixed, mixed_of_ours, "append"),
     (chained, None, "append"),
     (united, None, "append"),
+    (first_of_each, first_of_each_of_ours, "append"),
+    (pairs, pairs_of_ours, "append"),
     (same_windows, None, "append"),
 ]
 
@@ -113,6 +142,15 @@ def test_groups_of_other_operators(spark: SparkSession, tmp_path: Path) -> None:
     rows = tr.stream(from_spark).withWatermark("ts", "1 second")
     best = rows.groupBy(F.window("ts", "1 minute"), F.lower("k").alias("k"), F.col("V") % 2).topN(2, "v")
     assert best.columns == ["window", "k", "(V % 2)", "v", "ts", "rank"]
+    assert rows.groupBy("k").topN(1, [F.asc(F.abs("v")), "ts"]).relation.order == (("abs(v)", True), ("ts", False))
+    assert rows.groupBy(tr.window(F.col("ts"), "1 day"), "k").avg(F.col("v") * 2).columns[2] == "avg((v * 2))"
+    read = rows.groupBy("k").process(print, "k string", state="n int", columns=[F.upper("k").alias("up"), "v"]).relation
+    assert [field.name for field in read.columns] == ["up", "v"]
+    named = spark.createDataFrame([("a", 1)], "name string, number int")
+    joined = rows.join(named, F.lower("k") == F.col("name"), "left")
+    assert joined.columns == ["k", "v", "ts", "name", "number"]
+    table = tr.table.redis("redis://localhost", key="name", schema="size bigint")
+    assert rows.join(table, F.lower("k").alias("name")).columns == ["name", "k", "v", "ts", "size"]
     counts = rows.groupBy("k", F.col("v")).agg(F.count("*"))
     assert counts.columns == ["k", "v", "count(1)"]
     assert counts.source.source is from_spark, "columns as they are need no work"
@@ -134,8 +172,11 @@ def test_groups_of_other_operators(spark: SparkSession, tmp_path: Path) -> None:
         (lambda rows: rows.union(rows.withWatermark("ts", "1 day")), ["union", "behind union"]),
         (lambda rows: rows.union(rows.groupBy("i").count()), ["union", "an operator has made"]),
         (lambda rows: rows.groupBy("i").count().where(F.current_timestamp() > "2020"), ["where(", "replay"]),
+        (lambda rows: rows.join(rows, F.col("x.i") == F.col("y.i")), ["join: on", "`x`.`i`", "writeStream"]),
+        (lambda rows: rows.join(rows, F.col("i") == F.col("l")), ["(i = l)", "within="]),
+        (lambda rows: rows.groupBy("i").topN(1, F.desc_nulls_first("l")), ["topN: orderBy", "null is the smallest"]),
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_what_is_refused_is_named_with_its_place(
     spark: SparkSession, tmp_path: Path, ask: Callable[[Any], Any], words: list[str]

@@ -91,4 +91,4 @@ def test_tables_that_cannot_be_joined_are_refused(spark: SparkSession, tmp_path:
     refused("how must be one of inner, left, .* but is 'right'", names, how="right")
     refused("but is None", names, how=None)
     refused("a static DataFrame, but got dict: make one", {"k": 1})
-    refused("on takes the name of a column", names, names["k"] == 1)
+    refused("both the stream and the table have k", names, names["k"] == 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from pyspark.sql import functions as F
 import tailrace as tr
 from support.queries.engines import tailrace_stream
 from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
+from support.sinks.cases import KafkaCase
 from tailrace.errors import AnalysisError, CheckpointError
+from tailrace.lab.servers.kafka import KafkaBroker
 from tailrace.lab.servers.postgres import PostgresServer
 from tailrace.spark.epoch import query_output
 from tailrace.testing import expected
@@ -95,6 +99,27 @@ def test_closed_windows_are_in_a_table_once(
             forget_commit(query, len(query.fed) - 1)
         found = connection.execute("select k, total, n, window_start, window_end from appended").fetchall()
     assert ordered(found) == final_rows(query)
+
+
+def test_closed_windows_are_in_a_topic_once(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path, WINDOWED)
+    with KafkaBroker() as kafka:
+        topic = KafkaCase({"bootstrap": kafka.bootstrap, "table": "windows", "upsert": ""})
+        topic.create()
+        for part in (batches(5)[:3], batches(5)[3:], ()):
+            query.feed(part)
+            writer = tailrace_stream(query.frame(), WINDOWED).writeStream.format("kafka").option("topic", "windows")
+            writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).trigger(availableNow=True)
+            started = writer.option("checkpointLocation", str(query.checkpoint)).start()
+            started.awaitTermination()
+            forget_commit(query, len(query.fed) - 1)
+        found = [json.loads(value) for value in topic.values()]
+    read = [[*(row[name] for name in ("k", "total", "n")), *map(at, row["window"].values())] for row in found]
+    assert ordered(read) == final_rows(query)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def test_groups_are_replaced_by_their_key_and_spark_may_stand_between(

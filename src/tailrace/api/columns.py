@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tailrace.errors import AnalysisError
@@ -23,6 +24,18 @@ class Column(Protocol):
     def isNotNull(self) -> Any: ...
 
     def substr(self, startPos: Any, length: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a Column is called in a stream. ``computed``: it is none of the stream's own.
+
+    ``ascending``: as ``F.asc`` and ``F.desc`` say; None: it says nothing of an order.
+    """
+
+    name: str
+    computed: bool
+    ascending: bool | None
 
 
 ColumnOrName: TypeAlias = Column | str

@@ -16,7 +16,7 @@ from tailrace.api.checks.stateful_processor import (
     time_mode_of,
 )
 from tailrace.api.checks.top_n import ranking
-from tailrace.api.columns import Column, resolve
+from tailrace.api.columns import Column, ColumnOrName, Named, resolve
 from tailrace.api.processors import ProcessorCode, StatefulProcessing, TimeMode
 from tailrace.api.relations import Aggregation, OutputMode, StateTtl, Watermark, WindowFunction
 from tailrace.api.runtime import Projected
@@ -103,7 +103,7 @@ class GroupedStream:
         self,
         func: Callable[..., object],
         schema: object,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[ColumnOrName] | None = None,
         perKey: bool = False,
     ) -> Stream:
         """Calls ``func`` with the rows of a window, a ``pyarrow.Table``; it returns one with the columns of ``schema``.
@@ -142,6 +142,7 @@ class GroupedStream:
         if not fields:
             raise AnalysisError("applyInWindow: the schema has no column")
         wanted = [field.name for field in stream.schema] if columns is None else list(columns)
+        stream, wanted = self._read(wanted, "applyInWindow: columns")
         if not wanted:
             raise AnalysisError("applyInWindow: columns is empty, and a table without columns has no rows: name one")
         read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
@@ -200,7 +201,7 @@ class GroupedStream:
         schema: object,
         state: object,
         timers: str | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[ColumnOrName] | None = None,
         timeMode: str = "eventTime",
         eventTime: str | None = None,
     ) -> Stream:
@@ -222,7 +223,7 @@ class GroupedStream:
         ...     ...
         >>> bidders = bids.groupBy("bidder").process(first_of_each, "bidder bigint", state="seen boolean")
         """
-        stream = self.stream
+        stream, names = self._read(columns, "process: columns")
         made = keyed_process(
             stream.source,
             stream.schema,
@@ -236,7 +237,7 @@ class GroupedStream:
             stream.runtime.fields(state),
             timers=timers,
             time_mode=timeMode,
-            columns=columns,
+            columns=names,
             time_name=eventTime,
         )
         return stream.derived(made)
@@ -336,14 +337,15 @@ class GroupedStream:
     def topN(
         self,
         n: int,
-        orderBy: str | Sequence[str],
+        orderBy: ColumnOrName | Sequence[ColumnOrName],
         ascending: bool | Sequence[bool] = False,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[ColumnOrName] | None = None,
         rank: str = "rank",
     ) -> Stream:
         """The ``n`` best rows of each group: the group columns, ``columns`` (all others by default), and the rank.
 
-        ``orderBy`` and ``ascending`` are as in PySpark's ``orderBy``, largest first by default; null is smallest. Of
+        ``orderBy`` and ``ascending`` are as in PySpark's ``orderBy``, largest first by default; null is smallest. A
+        Column may say its order itself (``F.asc("price")``); without ``columns`` an expression is in the output too. Of
         equal rows the one with the earlier event time is better, then the one with the smaller other columns. In
         ``update`` mode all rows of each group whose best rows changed are given: a sink puts them in place of what it
         has by the group columns and the rank. With a window, ``append`` gives its best rows when it closes.
@@ -356,9 +358,10 @@ class GroupedStream:
         usual = "RMW" if self.window is None or isinstance(self.window, Window) else "AUR"
         if self.chosen_store not in (None, usual):
             raise AnalysisError(f"topN keeps its rows in {usual} and not in {self.chosen_store}: remove .store(...)")
-        stream = self.stream
+        stream, names = self._read(columns, "topN: columns")
+        stream, *order = ordering(stream, orderBy, ascending)
         groups = (self.keys, self.window, self.window_position)
-        asked = (n, orderBy, ascending, columns, rank)
+        asked = (n, *order, names, rank)
         made = ranking(stream.source, stream.schema, stream.watermark, stream.brought_window, *groups, *asked)
         return stream.derived(replace(made, state_ttl=self._ttl()))
 
@@ -366,25 +369,35 @@ class GroupedStream:
         """Rows of each group, in a column ``count``."""
         return self.agg(aggregates.BY_NAME["count"]("*").alias("count"))
 
-    def sum(self, *cols: str) -> Stream:
+    def sum(self, *cols: ColumnOrName) -> Stream:
         return self._each("sum", cols)
 
-    def min(self, *cols: str) -> Stream:
+    def min(self, *cols: ColumnOrName) -> Stream:
         return self._each("min", cols)
 
-    def max(self, *cols: str) -> Stream:
+    def max(self, *cols: ColumnOrName) -> Stream:
         return self._each("max", cols)
 
-    def avg(self, *cols: str) -> Stream:
+    def avg(self, *cols: ColumnOrName) -> Stream:
         return self._each("avg", cols)
 
-    def mean(self, *cols: str) -> Stream:
+    def mean(self, *cols: ColumnOrName) -> Stream:
         return self._each("avg", cols)
 
-    def _each(self, function: str, cols: tuple[str, ...]) -> Stream:
+    def _each(self, function: str, cols: tuple[ColumnOrName, ...]) -> Stream:
         if not cols:
             raise AnalysisError(f"{function} needs the columns' names: .{function}('price')")
         return self.agg(*(aggregates.BY_NAME[function](col) for col in cols))
+
+    def _read(self, columns: Any, where: str) -> tuple[Stream, Any]:
+        """The stream with a column for each Column among those that are read, and their names."""
+        if not isinstance(columns, list | tuple):
+            return self.stream, columns
+        stream, names = self.stream.named(columns, where)
+        lost = [key.name for key in self.keys if key not in stream.schema]
+        if lost:
+            raise AnalysisError(f"{where}: {lost[0]!r} is a group column: give yours another name with .alias(...)")
+        return stream, names
 
     def _event_time(self) -> tuple[Aggregate, ...]:
         """The output column with the event time of windows by count, where it was asked for."""
@@ -430,6 +443,19 @@ def projected_groups(
         watermark = Watermark(Field(made.time, watermark.column.type), watermark.delay)
     projected = replace(stream, source=made.source, schema=made.schema, watermark=watermark)
     return projected.groupBy(*made.groups), made
+
+
+def ordering(stream: Stream, order_by: Any, ascending: Any) -> tuple[Stream, Any, Any]:
+    """The stream with a column for each Column that rows are ordered by, their names, and whether smaller is better."""
+    given = list(order_by) if isinstance(order_by, list | tuple) else [order_by]
+    if not any(isinstance(each, Column) for each in given):
+        return stream, order_by, ascending
+    stream, found = stream.with_columns(given, "topN: orderBy", beside=True)
+    each_way = [ascending] * len(found) if isinstance(ascending, bool) else ascending
+    if isinstance(each_way, list | tuple) and len(each_way) == len(found):
+        own = [each.ascending if isinstance(each, Named) else None for each in found]
+        each_way = [said if said is not None else usual for said, usual in zip(own, each_way, strict=True)]
+    return stream, [each.name if isinstance(each, Named) else each for each in found], each_way
 
 
 def _of_columns(aggregate: Aggregate) -> bool:

@@ -309,6 +309,14 @@ class Join:
             return None
         return Watermark(Field(name, self.left.watermark.column.type), Micros(0))
 
+    @property
+    def own_times(self) -> tuple[Watermark, ...]:
+        """Where its rows have no event time of their own: those of the inputs that are columns of them too."""
+        if self.event_time is not None:
+            return ()
+        times = (side.watermark for side in (self.left, self.right))
+        return tuple(each for each in times if each is not None and each.column in self.fields)
+
     def refusal(self, mode: OutputMode) -> str | None:
         return _append_only("a join gives rows that never change", mode)
 

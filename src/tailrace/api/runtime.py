@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import Named
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Options
 from tailrace.api.processors import ProcessorCode, TimeMode
@@ -85,7 +86,9 @@ class Runtime(Protocol):
     def table_fields(self, table: LookupTable) -> tuple[Field, ...]:
         """The columns of a lookup table, by its schema or by its files."""
 
-    def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
+    def enriched(
+        self, source: object, table: object, on: Sequence[object], how: str
+    ) -> tuple[object, tuple[Field, ...]]:
         """The user's stream joined with a static DataFrame, and the columns of that."""
 
     def transformed(
@@ -112,6 +115,14 @@ class Runtime(Protocol):
         """Groups and aggregates with expressions of PySpark's among them, over names. ``time``: the watermark's column.
 
         ``whole``: with the stream's other columns too, but for those whose name a group takes.
+        """
+
+    def with_columns(
+        self, source: object, schema: Sequence[Field], columns: Sequence[object], call: str, *, beside: bool
+    ) -> tuple[object, tuple[Field, ...], tuple[Named, ...]]:
+        """The stream with a column for each of PySpark's that it does not have yet.
+
+        In the place of one of the same name; with ``beside`` by another name. ``call``: the user's, for errors.
         """
 
     def hop(self, relation: Relation, function: Callable[..., object], label: str, *others: Relation) -> SparkHop:

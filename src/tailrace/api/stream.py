@@ -10,17 +10,17 @@ from typing import Any
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.checks.dedup import deduplication
 from tailrace.api.checks.grouping import group_key, group_window, same_window
-from tailrace.api.checks.join import JoinInput, key_names, stream_join
+from tailrace.api.checks.join import JoinInput, key_columns, stream_join
 from tailrace.api.checks.lookup import lookup_join
 from tailrace.api.checks.ttl import check_ttl_used, dedup_ttl, state_ttl
-from tailrace.api.columns import Column, ColumnOrName, check_names, check_time, resolve, shown_call
+from tailrace.api.columns import Column, ColumnOrName, Named, check_names, check_time, resolve, shown_call
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream, projected_groups
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
 from tailrace.api.tables import LookupTable
-from tailrace.api.windows import AnyWindow
+from tailrace.api.windows import AnyWindow, has_columns
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -58,7 +58,7 @@ class Stream:
         check_ttl_used(self.ttl, relation)
         return replace(self, source=relation, schema=relation.fields, watermark=relation.event_time, ttl=None)
 
-    def withWatermark(self, eventTime: str, delayThreshold: Duration) -> Stream:
+    def withWatermark(self, eventTime: ColumnOrName, delayThreshold: Duration) -> Stream:
         """Rows may come up to ``delayThreshold`` behind the largest event time; later, their windows are closed."""
         if self.relation is not None:
             raise AnalysisError(
@@ -70,10 +70,11 @@ class Stream:
                 f"withWatermark: the stream already has a watermark, on {self.watermark.column.name!r}, and takes one "
                 f"only: remove one of the two calls"
             )
-        column = resolve(eventTime, self.schema, "withWatermark")
+        stream, (name,) = self.named([eventTime], "withWatermark")
+        column = resolve(name, stream.schema, "withWatermark")
         check_time(column, "withWatermark")
         delay = parse_duration(delayThreshold, "withWatermark: delayThreshold", zero_ok=True)
-        return replace(self, watermark=Watermark(column, delay))
+        return replace(stream, watermark=Watermark(column, delay))
 
     def withStateTtl(self, ttl: Duration, timeMode: str = "eventTime") -> Stream:
         """The next operator forgets a key that was not updated for ``ttl``; if it comes again, it starts anew.
@@ -239,7 +240,7 @@ class Stream:
         """
         self._check_final("grouped again")
         given = _flat(cols)
-        if any(isinstance(col, Column) for col in given):
+        if has_columns(given):
             named, _ = projected_groups(self, given, whole=True)
             return replace(named, given=tuple(given), ungrouped=self)
         keys: list[Field] = []
@@ -269,7 +270,7 @@ class Stream:
     def join(
         self,
         other: object,
-        on: str | Sequence[str],
+        on: ColumnOrName | Sequence[ColumnOrName],
         how: str = "inner",
         *,
         within: tuple[Duration | None, Duration | None] | None = None,
@@ -280,8 +281,9 @@ class Stream:
     ) -> Stream:
         """Joins with another stream, a lookup table (``tailrace.table``), or a static DataFrame (then as Spark does).
 
-        ``on``: columns that both have and that must be equal. ``how``: ``inner``, ``left_outer``, ``right_outer``,
-        ``full_outer`` or ``left_semi``. Of two streams, at most one condition in time: ``within=(lower, upper)``, both
+        ``on``: columns that both have and that must be equal, or Columns that both can compute; with a static DataFrame
+        also a condition, as in PySpark. ``how``: ``inner``, ``left_outer``, ``right_outer``, ``full_outer`` or
+        ``left_semi``. Of two streams, at most one condition in time: ``within=(lower, upper)``, both
         inclusive, bounds the other's event time minus this one's; ``window`` takes pairs of one window; ``validTo``
         names a column of either side with the end of a row's validity, which begins at its event time. ``ttl``: forget
         a row so long after its time. ``eventTime``: name of an output column with the later of both event times, for a
@@ -290,25 +292,27 @@ class Stream:
         >>> clicked = views.join(clicks, "ad", within=("0 seconds", "10 minutes"))
         >>> sold = offers.join(orders, "item", validTo="ends", eventTime="time")
         """
-        keys = key_names(on)
+        given = key_columns(on)
         if isinstance(other, Stream):
+            (left, keys), (right, _) = self._sides(other, given)
             sides = (
-                JoinInput(self.source, self.schema, self.watermark),
-                JoinInput(other.source, other.schema, other.watermark),
+                JoinInput(left.source, left.schema, left.watermark),
+                JoinInput(right.source, right.schema, right.watermark),
             )
             made = stream_join(
                 *sides, keys, how, within=within, window=window, valid_to=validTo, ttl=ttl, time_name=eventTime
             )
             check_ttl_used(other.ttl, made)
             return self.derived(made)
-        if any(given is not None for given in (within, window, validTo, ttl, eventTime)):
+        if any(asked is not None for asked in (within, window, validTo, ttl, eventTime)):
             raise AnalysisError(
                 "join: within, window, validTo, ttl and eventTime are for two streams, and a table has no event time: "
                 "remove them, or wrap the other side in tailrace.stream(...)"
             )
         if isinstance(other, LookupTable):
             self._check_final("joined with a table")
-            read = JoinInput(self.source, self.schema, self.watermark)
+            left, keys = self.named(given, "join: on")
+            read = JoinInput(left.source, left.schema, left.watermark)
             return self.derived(
                 lookup_join(read, self.brought_window, other, self.runtime.table_fields(other), keys, how)
             )
@@ -317,10 +321,24 @@ class Stream:
                 "join: a table joins the rows that a stream reads, not those that an operator has made: join it "
                 "right after tailrace.stream(...), or in foreachBatch"
             )
-        source, schema = self.runtime.enriched(self.source, other, keys, how)
+        source, schema = self.runtime.enriched(self.source, other, given, how)
         return replace(self, source=source, schema=schema)
 
-    def dropDuplicates(self, subset: Sequence[str] | None = None) -> Stream:
+    def _sides(self, other: Stream, on: Sequence[object]) -> list[tuple[Stream, list[Any]]]:
+        advice = (
+            "each side computes it by itself, as a key. A condition over both sides is for plain queries, "
+            "tailrace.writeStream(df); here, name what is equal, and bound the times with within=(...)"
+        )
+        try:
+            sides = [each.named(on, "join: on") for each in (self, other)]
+        except AnalysisError as error:
+            raise AnalysisError(f"{error} In a join of two streams {advice}") from error
+        for col, name in zip(on, sides[0][1], strict=True):
+            if isinstance(col, Column) and resolve(name, sides[0][0].schema, "join").type.name == "boolean":
+                raise AnalysisError(f"join: on: {name} is true or false, and in a join of two streams {advice}")
+        return sides
+
+    def dropDuplicates(self, subset: Sequence[ColumnOrName] | None = None) -> Stream:
         """The first row of each key, whole; ``subset``: the columns of the key, all by default.
 
         Without a watermark a key is remembered for ever. With one, rows at or before it are late and dropped; and where
@@ -330,7 +348,7 @@ class Stream:
 
     drop_duplicates = dropDuplicates
 
-    def dropDuplicatesWithinWatermark(self, subset: Sequence[str] | None = None) -> Stream:
+    def dropDuplicatesWithinWatermark(self, subset: Sequence[ColumnOrName] | None = None) -> Stream:
         """As ``dropDuplicates``, but a key is forgotten once the watermark has reached its row's event time and delay.
 
         So rows of a key are dropped as long as their event times are less than the delay apart.
@@ -339,10 +357,44 @@ class Stream:
 
     def _deduplicate(self, subset: object, where: str, *, within: bool) -> Stream:
         self._check_final("deduplicated")
-        made = deduplication(
-            self.source, self.schema, self.watermark, self.brought_window, subset, where, within=within
-        )
-        return self.derived(replace(made, state_ttl=dedup_ttl(self.ttl, within)))
+
+        def made(stream: Stream, keys: object) -> Stream:
+            read = stream.source, stream.schema, stream.watermark, stream.brought_window
+            relation = deduplication(*read, keys, where, within=within)
+            return stream.derived(replace(relation, state_ttl=dedup_ttl(stream.ttl, within)))
+
+        return self.by_keys(subset, where, made)
+
+    def by_keys(self, cols: object, where: str, make: Callable[[Stream, Any], Stream]) -> Stream:
+        """What an operator makes of the stream by keys, without columns that were computed for it alone."""
+        if not isinstance(cols, list | tuple):
+            return make(self, cols)
+        stream, found = self.with_columns(cols, where, beside=True)
+        made = make(stream, [_quoted(each.name) if isinstance(each, Named) else each for each in found])
+        own = {each.name for each in found if isinstance(each, Named) and each.computed}
+        kept = [_quoted(name) for name in made.columns if name not in own]
+        return made.through(lambda rows: rows.select(*kept), where) if own else made
+
+    def named(self, cols: Sequence[object], where: str) -> tuple[Stream, list[Any]]:
+        """The stream with a column for each Column among these, and the names of all. ``where``: the user's call."""
+        stream, found = self.with_columns(cols, where)
+        return stream, [_quoted(each.name) if isinstance(each, Named) else each for each in found]
+
+    def with_columns(self, cols: Sequence[object], where: str, *, beside: bool = False) -> tuple[Stream, list[Any]]:
+        """As ``named``, but each Column becomes a ``Named``. ``beside``: none takes the place of another column."""
+        columns = [each for each in cols if isinstance(each, Column)]
+        if not columns:
+            return self, list(cols)
+        source, schema, named = self.runtime.with_columns(self.source, self.schema, columns, where, beside=beside)
+        watermark = source.event_time if isinstance(source, Relation) else self.watermark
+        if watermark is not None and watermark.column not in schema:
+            raise AnalysisError(
+                f"{where}: the watermark is on {watermark.column.name!r}, and a column of another type takes its name: "
+                f"give that one another with .alias(...)"
+            )
+        found = iter(named)
+        stream = replace(self, source=source, schema=schema, watermark=watermark)
+        return stream, [next(found) if isinstance(each, Column) else each for each in cols]
 
     @property
     def writeStream(self) -> DataStreamWriter:
@@ -378,6 +430,10 @@ def _mark(stream: Stream, *, by_name: bool) -> tuple[str | int, Micros] | None:
     if mark is None:
         return None
     return mark.column.name if by_name else stream.schema.index(mark.column), mark.delay
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _united_by_name(rows: Any, others: Any, missing: bool) -> object:

@@ -7,7 +7,7 @@ a secret are in no ``repr``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tailrace.api.columns import closest
@@ -90,7 +90,41 @@ class PostgresOptions(TableOptions):
         )
 
 
-TABLE_FORMATS: Mapping[str, TableOptions] = {"postgresql": PostgresOptions()}
+class Delivery(StrEnum):
+    """How often readers may see a row."""
+
+    EXACTLY_ONCE = "exactly-once"  # by transactions, for readers of committed records
+    AT_LEAST_ONCE = "at-least-once"  # acknowledged, and again where an epoch was cut short
+
+
+@dataclass(frozen=True)
+class KafkaOptions(TableOptions):
+    servers: str = option("kafka.bootstrap.servers", Text(), None, "The brokers, as in Spark: `host:9092,host:9092`.")
+    topic: str = option("topic", Text(), None, "The topic. It is not made.")
+    delivery: Delivery = option(
+        "delivery",
+        Choice(Delivery),
+        Delivery.EXACTLY_ONCE,
+        "Whether an epoch is a transaction, or may be there twice after a crash.",
+    )
+    key_columns: tuple[str, ...] = option(
+        "keyColumns", Names(), (), "The columns that make a message's key, where no column is named `key`."
+    )
+    epoch_topic: str = option(
+        "epochTopic",
+        Text(),
+        "tailrace-epochs",
+        "The compacted topic with each query's run and epoch; made where there is none.",
+    )
+    client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Settings of the client library, by their names with ``kafka.`` before them."""
+
+    @property
+    def place(self) -> str:
+        return self.topic
+
+
+TABLE_FORMATS: Mapping[str, TableOptions] = {"postgresql": PostgresOptions(), "kafka": KafkaOptions()}
 """By format: the options with their defaults."""
 
 
@@ -104,7 +138,11 @@ def parse_table_options(name: str, given: Mapping[str, str]) -> TableOptions:
     default = TABLE_FORMATS[name]
     names = {declaration.name.lower(): declaration.name for declaration, _ in declared(default)}
     ours: dict[str, str] = {}
+    client: list[tuple[str, str]] = []
     for key, value in given.items():
+        if isinstance(default, KafkaOptions) and key.lower().startswith(_CLIENT) and key.lower() not in names:
+            client.append((key, value))
+            continue
         if key.lower() not in names:
             near = closest(key, names.values())
             raise AnalysisError(
@@ -114,10 +152,13 @@ def parse_table_options(name: str, given: Mapping[str, str]) -> TableOptions:
             )
         ours[names[key.lower()]] = value
     options = parsed(default, ours)
+    if isinstance(options, KafkaOptions):
+        options = replace(options, client=tuple(client))
     for declaration, value in declared(options):
         if value is None and declaration.name in _NEEDED.get(name, ()):
             raise AnalysisError(f"format {name!r} needs .option({declaration.name!r}, ...): {declaration.meaning}")
     return options
 
 
-_NEEDED = {"postgresql": ("url", "table")}
+_NEEDED = {"postgresql": ("url", "table"), "kafka": ("kafka.bootstrap.servers", "topic")}
+_CLIENT = "kafka."

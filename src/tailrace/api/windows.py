@@ -4,11 +4,11 @@ of rows, and by a function of the user.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tailrace.api.columns import unquoted
+from tailrace.api.columns import Column, ColumnOrName, unquoted
 from tailrace.api.duration import Duration, format_duration, parse_duration
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -30,6 +30,7 @@ class Window:
     offset: Micros
     name: str = "window"
     lasts: Micros | None = None  # of windows that rows of an aggregated stream bring: from their start to their end
+    time: Column | None = None  # in the place of ``time_column``, until the window is over a stream
 
     def alias(self, name: str) -> Window:
         """The same window with another name for its output column."""
@@ -48,6 +49,7 @@ class SessionWindow:
     time_column: str
     gap: Micros
     name: str = "session_window"
+    time: Column | None = None  # as that of ``Window``
 
     def alias(self, name: str) -> SessionWindow:
         """The same sessions with another name for their output column."""
@@ -100,6 +102,7 @@ class CustomWindow:
     assign: Callable[..., object]
     trigger: Callable[..., object] | None = None
     name: str = "window"
+    time: Column | None = None  # as that of ``Window``
 
     def alias(self, name: str) -> CustomWindow:
         """The same windows with another name for their output column."""
@@ -113,7 +116,7 @@ AnyWindow: TypeAlias = TimeWindow | CountWindow
 
 
 def window(
-    timeColumn: str,
+    timeColumn: ColumnOrName,
     windowDuration: Duration,
     slideDuration: Duration | None = None,
     startTime: Duration | None = None,
@@ -123,7 +126,7 @@ def window(
     >>> window("ts", "1 hour", startTime="15 minutes").offset
     900000000
     """
-    _check_time_column(timeColumn, "window")
+    name, time = _time_column(timeColumn, "window")
     size = parse_duration(windowDuration, "window: windowDuration")
     slide = size if slideDuration is None else parse_duration(slideDuration, "window: slideDuration")
     if slide > size:
@@ -138,10 +141,10 @@ def window(
             f"window: startTime ({format_duration(start)}) must be shorter than the slide ({format_duration(slide)}): "
             f"windows repeat every slide, so use the remainder, {format_duration(start % slide)}"
         )
-    return Window(unquoted(timeColumn), size, slide, Micros(start % slide))
+    return Window(name, size, slide, Micros(start % slide), time=time)
 
 
-def session_window(timeColumn: str, gapDuration: Duration) -> SessionWindow:
+def session_window(timeColumn: ColumnOrName, gapDuration: Duration) -> SessionWindow:
     """Sessions that end ``gapDuration`` after their last row. The output column is ``struct<start, end>``.
 
     As in Spark, a row exactly at a session's end still belongs to it, and a row is late where the session that it would
@@ -150,8 +153,8 @@ def session_window(timeColumn: str, gapDuration: Duration) -> SessionWindow:
     >>> session_window("ts", "5 minutes").alias("visit").name
     'visit'
     """
-    _check_time_column(timeColumn, "session_window")
-    return SessionWindow(unquoted(timeColumn), parse_duration(gapDuration, "session_window: gapDuration"))
+    name, time = _time_column(timeColumn, "session_window")
+    return SessionWindow(name, parse_duration(gapDuration, "session_window: gapDuration"), time=time)
 
 
 def count_window(size: int, slide: int | None = None, eventTime: str | None = None) -> CountWindow:
@@ -189,7 +192,7 @@ def count_window(size: int, slide: int | None = None, eventTime: str | None = No
 
 
 def custom_window(
-    timeColumn: str, assign: Callable[..., object], trigger: Callable[..., object] | None = None
+    timeColumn: ColumnOrName, assign: Callable[..., object], trigger: Callable[..., object] | None = None
 ) -> CustomWindow:
     """Windows of your own: ``assign`` takes event times and gives ``(starts, ends)``, one window for each time.
 
@@ -207,22 +210,31 @@ def custom_window(
     >>> custom_window("ts", days).name
     'window'
     """
-    _check_time_column(timeColumn, "custom_window", "assign")
+    name, time = _time_column(timeColumn, "custom_window", "assign")
     for what, function in (("assign", assign), ("trigger", trigger)):
         if not callable(function) and not (what == "trigger" and function is None):
             raise AnalysisError(
                 f"custom_window: {what} takes a function of arrays, but got {function!r} ({type(function).__name__}): "
                 f"custom_window('ts', days) where days(times) gives (starts, ends)"
             )
-    return CustomWindow(unquoted(timeColumn), assign, trigger)
+    return CustomWindow(name, assign, trigger, time=time)
 
 
-def _check_time_column(name: object, where: str, then: str = "'10 seconds'") -> None:
-    if not isinstance(name, str) or not name:
+def _time_column(given: object, where: str, then: str = "'10 seconds'") -> tuple[str, Column | None]:
+    """The name of a column, or the Column in its place."""
+    if isinstance(given, Column):
+        return "", given
+    if not isinstance(given, str) or not given:
         raise AnalysisError(
-            f"{where}: timeColumn takes a column's name, but got {name!r} ({type(name).__name__}): "
+            f"{where}: timeColumn takes a column's name or a Column, but got {given!r} ({type(given).__name__}): "
             f"{where}('ts', {then})"
         )
+    return unquoted(given), None
+
+
+def has_columns(groups: Iterable[object]) -> bool:
+    """Whether PySpark's Columns are among groups, or in windows among them."""
+    return any(isinstance(each, Column) or getattr(each, "time", None) is not None for each in groups)
 
 
 def _check_alias(name: object) -> None:

@@ -26,7 +26,7 @@ from tailrace.api.definition import (
     Trigger,
 )
 from tailrace.api.duration import Duration, parse_duration
-from tailrace.api.options import parse_locations, parse_options, split_options
+from tailrace.api.options import Options, parse_locations, parse_options, split_options
 from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.runtime import Runtime, StreamingQuery
 from tailrace.api.table_options import TABLE_FORMATS, parse_table_options, table_option_names
@@ -109,7 +109,7 @@ class DataStreamWriter:
         return self
 
     def format(self, source: str) -> DataStreamWriter:
-        """One of Spark's formats of files by name, a table (``postgresql``), or ``memory``, ``console``, ``noop``."""
+        """One of Spark's formats of files by name, ``postgresql``, ``kafka``, ``memory``, ``console`` or ``noop``."""
         if not isinstance(source, str) or not source.strip():
             raise AnalysisError(f"format takes a format's name, for example 'parquet', but got {source!r}")
         name = source.strip()
@@ -232,12 +232,21 @@ class DataStreamWriter:
             self.option("path", str(path))
         return self._runtime.start(self._definition())
 
-    def _definition(self) -> QueryDefinition:
-        ours, rest = split_options(self._options)
-        options = parse_options(ours)
+    def plan_text(self) -> str:
+        """The plan that this would run; where it is written to may still be missing."""
+        options, _, _ = self._checked_options()
+        return self._runtime.explain(self._relation, self._mode, options)
+
+    def _checked_options(self) -> tuple[Options, dict[str, str], dict[str, str]]:
+        """Of the query; ours as they are written, and those of the sink."""
         refusal = self._relation.refusal(self._mode)
         if refusal is not None:
             raise AnalysisError(refusal)
+        ours, rest = split_options(self._options)
+        return parse_options(ours), ours, rest
+
+    def _definition(self) -> QueryDefinition:
+        options, ours, rest = self._checked_options()
         sink = self._sink(rest)
         checkpoint, state = parse_locations(ours)
         return QueryDefinition(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.api.table_options import PostgresOptions, TableOptions
+from tailrace.api.table_options import KafkaOptions, PostgresOptions, TableOptions
 from tailrace.errors import AnalysisError
 from tailrace.sinks.contract import Table
 
@@ -16,6 +16,10 @@ def table_of(options: TableOptions, schema: pa.Schema) -> Table:
             from tailrace.sinks.postgres import PostgresTable  # lazy: an extra
 
             return PostgresTable(options, schema)
+        if isinstance(options, KafkaOptions):
+            from tailrace.sinks.kafka import KafkaTopic  # lazy: an extra
+
+            return KafkaTopic(options, schema)
     except ImportError as error:
         extra = type(options).__name__.removesuffix("Options").lower()
         raise AnalysisError(

@@ -28,9 +28,9 @@ def streams_joined(rows: DataFrame, how: str, condition: str, left: str | None, 
     return one.join(other, F.expr(condition), how)
 
 
-def by_window_of_pairs(rows: DataFrame) -> DataFrame:
-    pairs = streams_joined(rows, "inner", f"k = same AND {NEAR}", "1 second", "1 second")
-    return pairs.groupBy(F.window("ts", "5 seconds")).count()
+def in_windows(rows: DataFrame, time: str) -> DataFrame:
+    named = rows.withColumnRenamed("ts", time).withWatermark(time, "1 second")
+    return named.select(F.window(time, "5 seconds").alias("window"), "k")
 
 
 REFUSED: dict[str, tuple[Ask, str]] = {
@@ -75,9 +75,9 @@ REFUSED: dict[str, tuple[Ask, str]] = {
     ),
     "chance above": (lambda rows: by_window(rows).where(F.rand() < 0.5), "rand.*replay"),
     "a limit above": (lambda rows: by_window(rows).limit(3), r"limit\(\)"),
-    "windows of joined rows": (
-        lambda rows: by_window_of_pairs(rows),
-        "ts is the event time here, and rows of the operator below have another or none",
+    "a join on windows": (
+        lambda rows: in_windows(rows, "ts").join(in_windows(rows, "at"), ["window", "k"]),
+        "a join on window, a window of rows that no operator has grouped",
     ),
     "a union of an operator's rows and others": (
         lambda rows: by_window(rows).select("count").union(rows.select("k")),

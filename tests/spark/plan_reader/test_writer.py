@@ -70,6 +70,19 @@ def test_a_query_on_tailrace_says_what_its_columns_are(
     assert rows.sparkSession.read.parquet(str(tmp_path / "out")).columns[:2] == ["odd", "total"]
 
 
+def test_it_says_who_would_run_a_query_and_starts_nothing(rows: DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(frame: DataFrame, **options: str) -> str:
+        tr.writeStream(frame).outputMode("update").options(**options).explain()
+        return capsys.readouterr().out
+
+    assert said(rows.groupBy("k").agg(F.last("v"))).startswith("On Spark, and not on Tailrace: last(v): ")
+    assert "a0 = sum(v)" in said(rows.groupBy("k").agg(F.sum("v")))
+    once = rows.withWatermark("ts", "5 seconds").dropDuplicatesWithinWatermark(["k"])
+    assert "watermark rule spark" in said(once), "else it would forget keys earlier than Spark, and give them again"
+    assert "watermark rule tailrace" in said(once, watermark="tailrace")
+    assert rows.sparkSession.streams.active == []
+
+
 def test_without_a_fallback_the_reason_is_raised(rows: DataFrame, tmp_path: Path) -> None:
     def refused(frame: DataFrame, message: str, **calls: Any) -> None:
         writer = tr.writeStream(frame, fallback=False).option("checkpointLocation", str(tmp_path / "check"))
@@ -80,7 +93,7 @@ def test_without_a_fallback_the_reason_is_raised(rows: DataFrame, tmp_path: Path
 
     counts = rows.groupBy("k").count()
     refused(counts, "clusterBy: Tailrace writes files", outputMode="update", clusterBy="k")
-    refused(counts, "format 'kafka'", outputMode="update", format="kafka")
+    refused(counts, "format 'hudi'", outputMode="update", format="hudi")
     refused(counts, "append", format="console", outputMode="append")
     with pytest.raises(tr.AnalysisError, match="toTable"):
         tr.writeStream(counts, fallback=False).toTable("counts")

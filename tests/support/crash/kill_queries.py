@@ -18,8 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import tailrace as tr
+from support.crash.kill_processor import OUTPUT, QuietAuctions, undisturbed
 from support.queries import join_query as join_case
 from support.queries.engines import tailrace_stream
 from support.queries.file_sink import FileSink, written
@@ -183,16 +185,22 @@ class LateRows(ScriptedQuery):
 
 @dataclass(frozen=True)
 class Chained(KillCase):
-    """Counts of a window by key, and of these a sum and a median by longer windows: two operators, two stores."""
+    """Counts of a window by key, and of these a sum and a median by longer windows: two operators, two stores.
+
+    ``hop``: whether Spark works on the counts in between.
+    """
 
     first: Question
     size: int
+    hop: bool = False
 
     def feed(self, root: Path, seed: int, epochs: int) -> None:
         ScriptedSource(root / "in", SCHEMA).add(batches(seed, epochs))
 
     def stream(self, root: Path, spark: SparkSession) -> Any:
         first = tailrace_stream(ScriptedSource(root / "in", SCHEMA).stream(spark), self.first)
+        if self.hop:
+            first = first.transform(lambda rows: rows.where("bids > 1").withColumn("bids", F.col("bids") * 3))
         longer = first.groupBy(tr.window("window", f"{self.size} microseconds"), "auction")
         return longer.agg(tr.sum("bids").alias("bids"), tr.median("bids").alias("mid"))
 
@@ -201,7 +209,8 @@ class Chained(KillCase):
         for want in expected(spark, self.first, as_run(batches(seed, epochs), root / "check")):
             for row in rows_of(want.rows):
                 time = row["window"][1] - 1
-                groups[time - time % self.size, row["auction"]].append(row["bids"])
+                if not self.hop or row["bids"] > 1:
+                    groups[time - time % self.size, row["auction"]].append(row["bids"] * (3 if self.hop else 1))
             mark = want.closing_watermark
             closed = [key for key in groups if mark is not None and key[0] + self.size <= mark]
             made = {key: groups.pop(key) for key in closed}
@@ -209,6 +218,22 @@ class Chained(KillCase):
             yield _verdict(
                 root, want.epoch, wanted, lambda row: (row["window"][0], row["auction"], row["bids"], row["mid"])
             )
+
+
+class Processed(KillCase):
+    """A stateful processor with timers in event time."""
+
+    def feed(self, root: Path, seed: int, epochs: int) -> None:
+        ScriptedSource(root / "in", SCHEMA).add(batches(seed, epochs))
+
+    def stream(self, root: Path, spark: SparkSession) -> Any:
+        bids = tr.stream(ScriptedSource(root / "in", SCHEMA).stream(spark)).withWatermark("ts", f"{DELAY} microseconds")
+        return bids.groupBy("auction").transformWithState(QuietAuctions(), OUTPUT, "Append", "EventTime")
+
+    def compare(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> Iterator[EpochVerdict]:
+        tables = as_run(batches(seed, epochs), root / "check")
+        for epoch, wanted in enumerate(undisturbed(tables, f"{DELAY} microseconds")):
+            yield _verdict(root, epoch, wanted, lambda row: tuple(row.values()))
 
 
 @dataclass(frozen=True)
@@ -271,7 +296,9 @@ CASES: Mapping[str, KillCase] = {
     "sessions": ScriptedQuery(_sessions(3, _INCREMENTAL)),
     "rows by session": ScriptedQuery(_sessions(8, _WHOLE), spills=True),
     "chain": Chained(_windows(4, 4, (Aggregate("count", None, "bids"),)), 20 * SECOND),
+    "hop": Chained(_windows(4, 4, (Aggregate("count", None, "bids"),)), 20 * SECOND, hop=True),
     "interval join": Joined("interval", "full_outer"),
+    "processor": Processed(),
 }
 MORE_CASES: Mapping[str, KillCase] = {
     "late rows": LateRows(_windows(2, 2, _INCREMENTAL)),

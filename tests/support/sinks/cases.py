@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.api.table_options import parse_table_options
 from tailrace.sinks.contract import Table
@@ -61,6 +64,11 @@ class Case(ABC):
     def read(self) -> list[Row]:
         """All rows that a reader who knows nothing of epochs finds."""
 
+    def misfits(self) -> list[tuple[pa.Schema, str]]:
+        """Rows that the table does not take, and a word of the error."""
+        other = pa.schema([*SCHEMA, pa.field("more", pa.int32())])
+        return [(other, "more"), (pa.schema([pa.field("k", pa.string()), *list(SCHEMA)[1:]]), "'k'")]
+
     def table(self, schema: pa.Schema = SCHEMA, upsert: bool = False, **options: str) -> Table:
         return table_of(parse_table_options(self.format, {**self.options(upsert), **options}), schema)
 
@@ -90,4 +98,46 @@ class PostgresCase(Case):
             return connection.execute(f"select * from {self.place['table']}").fetchall()
 
 
-CASES = {"postgresql": PostgresCase}
+class KafkaCase(Case):
+    format = "kafka"
+
+    def create(self, columns: Mapping[str, str] | None = None) -> None:
+        partitions = 2 if self.place["upsert"] else 1
+        made = NewTopic(self.place["table"], partitions)
+        admin = AdminClient({"bootstrap.servers": self.place["bootstrap"]})
+        admin.create_topics([made])[made.topic].result(30)
+
+    def options(self, upsert: bool) -> dict[str, str]:
+        topic, keys = self.place["table"], {"keyColumns": "k"} if upsert else {}
+        servers = {"kafka.bootstrap.servers": self.place["bootstrap"]}
+        return {**servers, "topic": topic, "epochTopic": f"{topic}-epochs", **keys}
+
+    def read(self) -> list[Row]:
+        rows = [(value["k"], value["v"], value["name"]) for value in map(json.loads, self.values())]
+        return list({row[0]: row for row in rows}.values()) if self.place["upsert"] else rows
+
+    def values(self) -> list[bytes]:
+        return [message.value() for message in self.messages()]
+
+    def messages(self) -> list[Message]:
+        """Those that a reader of committed records finds, each partition in its order."""
+        topic, settings = self.place["table"], {"bootstrap.servers": self.place["bootstrap"], "group.id": "reader"}
+        consumer = Consumer(
+            {**settings, "isolation.level": "read_committed", "enable.partition.eof": "true", "fetch.wait.max.ms": "10"}
+        )
+        partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+        found = []
+        for partition in partitions:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            while (message := consumer.poll(30)) is not None and message.error() is None:
+                found.append(message)
+            assert message is not None and message.error().code() == KafkaError._PARTITION_EOF
+        consumer.close()
+        return found
+
+    def misfits(self) -> list[tuple[pa.Schema, str]]:
+        value = pa.schema([("k", pa.int64()), ("value", pa.string())])
+        return [(value, "'k'"), (pa.schema([("key", pa.int64()), ("v", pa.int64())]), "'key'")]
+
+
+CASES: Mapping[str, type[Case]] = {"postgresql": PostgresCase, "kafka": KafkaCase}

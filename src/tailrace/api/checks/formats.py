@@ -17,7 +17,7 @@ _ADVICE = {
     "hudi": "use .foreachBatch(function) and upsert there, with the group columns as record key",
     "jdbc": "use .format('postgresql') for that database, else .foreachBatch(function); write rows and epoch "
     "in one transaction there",
-    "kafka": "use .foreachBatch(function) and rows.write.format('kafka') there, where readers can bear an epoch twice",
+    "kafka": "use .foreachBatch(function) and rows.write.format('kafka') there, where readers can bear them twice",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.api.columns import check_key, resolve
+from tailrace.api.columns import Column, check_key, resolve
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.relations import (
     How,
@@ -55,20 +55,18 @@ class JoinInput:
     watermark: Watermark | None
 
 
-def key_names(on: object) -> list[str]:
-    """The columns to join on, as a user may write them: one name, or several."""
+def key_columns(on: object) -> list[object]:
+    """The columns to join on, as a user may write them: one, or several."""
     given: list[object] = list(on) if isinstance(on, list | tuple) else [on]
     if not given:
         raise AnalysisError("join needs at least one column that both sides have: .join(other, 'auction')")
-    names = [name for name in given if isinstance(name, str)]
     for name in given:
-        if not isinstance(name, str):
+        if not isinstance(name, str | Column):
             raise AnalysisError(
-                f"join: on takes the name of a column that both sides have, or a list of such names, but got {name!r} "
-                f"({type(name).__name__}): give columns one name on both sides before tailrace.stream(...), and a "
-                f"condition in time as within, window or validTo"
+                f"join: on takes the name of a column that both sides have, a Column of such, or a list of these, but "
+                f"got {name!r} ({type(name).__name__})"
             )
-    return names
+    return given
 
 
 def stream_join(

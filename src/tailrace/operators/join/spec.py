@@ -200,17 +200,19 @@ class JoinSpec(FinalRowsSpec):
     def output_delay(self) -> Micros | None:
         """No row that is emitted in a later epoch has an event time before this epoch's watermark minus this.
 
-        0 but for rows that wait for a match, in vain where the join is outer. None: no such span exists, since they may
-        wait for ever; give the join a ttl.
+        0 but for rows that wait for a match, in vain where the join is outer; and but for the event times of rows that
+        have waited, where they are the output's. None: no such span exists, since rows may wait for ever; give the join
+        a ttl.
         """
-        if not self.numbered:
+        owns = self.window is None and self.time_name is None
+        if not self.numbered and not owns:
             return Micros(0)  # a later pair has a later row in it, and no row is late
         longest = Micros(0)
-        for side in (LEFT,) if self.semi else self.outer_sides:
+        for side in (LEFT, RIGHT) if owns else (LEFT,) if self.semi else self.outer_sides:
             life = self.life(side)
             if life is not None:
                 longest = max(longest, life)
-            elif self.semi or (self.kind is JoinKind.CONTINUOUS and self.valid_side == side):
+            elif owns or self.semi or (self.kind is JoinKind.CONTINUOUS and self.valid_side == side):
                 return None
             # Else there is no end, and nothing is ever emitted for want of a match.
         return longest

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tailrace.api.columns import check_key, resolve
+from tailrace.api.columns import ColumnOrName, check_key, resolve
 from tailrace.api.relations import UnchangingRows
 from tailrace.errors import AnalysisError
 from tailrace.types import BIGINT, Field
@@ -28,7 +29,7 @@ class RowNumbering(UnchangingRows):
         return (*self.schema, Field(self.name, BIGINT))
 
 
-def row_number(stream: Stream, *cols: str, name: str = "row_number", limit: int | None = None) -> Stream:
+def row_number(stream: Stream, *cols: ColumnOrName, name: str = "row_number", limit: int | None = None) -> Stream:
     """Each row with its number among the rows of its key so far, from 1 on, in a column ``name``.
 
     Rows count epoch by epoch; inside an epoch by event time where the stream has one (by its watermark), then as they
@@ -47,7 +48,11 @@ def row_number(stream: Stream, *cols: str, name: str = "row_number", limit: int 
             f"{where}: these rows come with a window, {stream.brought_window.name!r}, which cannot be kept beside a "
             f"row: number them before you group, or in foreachBatch"
         )
-    keys = tuple(resolve(col, stream.schema, where) for col in cols)
-    for key in keys:
-        check_key(key, where)
-    return stream.derived(RowNumbering(stream.source, stream.schema, stream.watermark, keys, name, limit))
+
+    def made(stream: Stream, names: Sequence[str]) -> Stream:
+        keys = tuple(resolve(col, stream.schema, where) for col in names)
+        for key in keys:
+            check_key(key, where)
+        return stream.derived(RowNumbering(stream.source, stream.schema, stream.watermark, keys, name, limit))
+
+    return stream.by_keys(cols, where, made)

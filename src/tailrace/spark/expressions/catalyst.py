@@ -149,6 +149,11 @@ class Expression:
         return next(filter(None, known), "")
 
     @property
+    def is_window(self) -> bool:
+        """Whether it is a window's bounds, as Spark has made them."""
+        return bool(self.window_kind) and self.type_name.startswith("struct<")
+
+    @property
     def is_attribute(self) -> bool:
         return self.kind == "AttributeReference"
 
@@ -250,6 +255,10 @@ def replace_write_stream(writer: Callable[[DataFrame], Any]) -> None:
     ClassicFrame.writeStream = property(ask)  # type: ignore[method-assign,assignment]
 
 
+ON_SPARK = "On Spark, and not on Tailrace"
+"""Begins what ``explain`` says of a query that Tailrace does not run."""
+
+
 class ExplainedQuery(StreamingQuery):
     """Spark's own query, whose ``explain`` begins with why it is Spark's: the ``reason``."""
 
@@ -258,7 +267,7 @@ class ExplainedQuery(StreamingQuery):
         self.reason = reason
 
     def explain(self, extended: bool = False) -> None:
-        print(f"On Spark, and not on Tailrace: {self.reason}")
+        print(f"{ON_SPARK}: {self.reason}")
         super().explain(extended)
 
 

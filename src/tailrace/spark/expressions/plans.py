@@ -244,11 +244,12 @@ def plan_of(frame: DataFrame) -> Node:
 class Leaf:
     """Where rows come in, in the place of an operator.
 
-    ``columns``: those that the part reads, and the number of each among the columns of such rows. ``results``: what the
-    part begins with there, made of these; None: they are passed on.
+    ``columns``: those that the part reads, and the number of each among the columns of such rows; of a window, the
+    numbers of its start and its end. ``results``: what the part begins with there, made of these; None: they are passed
+    on.
     """
 
-    columns: Sequence[tuple[Expression, int]]
+    columns: Sequence[tuple[Expression, int | tuple[int, int]]]
     results: Sequence[Expression] | None
 
 
@@ -303,7 +304,7 @@ def _made_above(place: Above) -> Callable[[_Plans], Any]:
 
 
 def _made_leaf(leaf: Leaf) -> Callable[[_Plans], Any]:
-    named = [(each._java.exprId(), each.name, number) for each, number in leaf.columns]
+    named = [(each._java.exprId(), each.name, number, each._java.metadata()) for each, number in leaf.columns]
     results = None if leaf.results is None else [each._java for each in leaf.results]
 
     def make(plans: _Plans) -> Any:
@@ -311,8 +312,23 @@ def _made_leaf(leaf: Leaf) -> Callable[[_Plans], Any]:
         none, empty = java_class("scala.Option").empty(), seq_of([])
         below = next(plans)
         columns = below.output()
-        chosen = [alias(columns.apply(number), name, id_, empty, none, empty) for id_, name, number in named]
+        chosen = []
+        for id_, name, number, metadata in named:
+            if isinstance(number, int):
+                chosen.append(alias(columns.apply(number), name, id_, empty, none, empty))
+            else:
+                window = _window(*map(columns.apply, number))
+                chosen.append(alias(window, name, id_, empty, java_class("scala.Option").apply(metadata), empty))
         plan = project(seq_of(chosen), below)
         return plan if results is None else project(seq_of(results), plan)
 
     return make
+
+
+def _window(start: Any, end: Any) -> Any:
+    literal, types = catalyst("expressions.Literal"), java_class("org.apache.spark.sql.types.DataTypes")
+    text = java_class("org.apache.spark.unsafe.types.UTF8String")
+    names = [literal(text.fromString(name), types.StringType) for name in ("start", "end")]
+    window = catalyst("expressions.CreateNamedStruct")(seq_of([names[0], start, names[1], end]))
+    none = literal(None, window.dataType())
+    return catalyst("expressions.If")(catalyst("expressions.IsNull")(start), none, window)

@@ -69,7 +69,7 @@ def _check_keys(parts: Aggregated, plan: Node) -> None:
 
 
 def _window(parts: Aggregated, plan: Node) -> tuple[TakenWindow | None, Expression | None]:
-    keys = [key for key in parts.keys if key.window_kind and key.type_name.startswith("struct<")]
+    keys = [key for key in parts.keys if key.is_window]
     if len(keys) > 1:
         raise AnalysisError("groupBy takes one window, and this one has two")
     if not keys:

@@ -7,7 +7,7 @@ what lies below the first ones stays in the streaming plan that Spark runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -21,8 +21,8 @@ from tailrace.spark.expressions.places import at_place, placed
 from tailrace.spark.expressions.plans import Above, Leaf, Node, plan_of
 from tailrace.spark.plan_reader.part_above import PartAbove
 from tailrace.spark.plan_reader.pushed_filters import with_pushed_filters
-from tailrace.spark.plan_reader.reading import Made, Reading, call_of, stateless, stream_of
-from tailrace.spark.plan_reader.registry import READERS, is_stateful
+from tailrace.spark.plan_reader.reading import Made, Name, Reading, call_of, stateless, stream_of
+from tailrace.spark.plan_reader.registry import READERS, goes_by_watermark, is_stateful
 from tailrace.spark.query.runtime import SparkRuntime
 from tailrace.spark.sources.hops import hop_over
 
@@ -33,10 +33,14 @@ class NothingStateful(AnalysisError):
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """``unchanging``: its rows are final when they are given, so that the output modes do not differ."""
+    """``unchanging``: its rows are final when they are given, so that the output modes do not differ.
+
+    ``by_watermark``: only Spark's own rule for the watermark gives Spark's rows.
+    """
 
     relation: SparkHop
     unchanging: bool
+    by_watermark: bool
 
 
 def read_plan(frame: DataFrame) -> ReadPlan:
@@ -54,7 +58,8 @@ def read_plan(frame: DataFrame) -> ReadPlan:
     except AnalysisError as error:
         found = at_place(error, texts.place_in)
         raise type(error)(texts.in_users_words(str(found))) from error
-    return ReadPlan(relation, all(isinstance(each.relation, Deduplication) for each in made))
+    unchanging = all(isinstance(each.relation, Deduplication) for each in made)
+    return ReadPlan(relation, unchanging, any(goes_by_watermark(each) for each in plan.walk()))
 
 
 def _read(plan: Node, reading: Reading) -> tuple[list[Made], PartAbove]:
@@ -76,11 +81,15 @@ def _read(plan: Node, reading: Reading) -> tuple[list[Made], PartAbove]:
             raise at_place(at_place(error, reading.texts.place_in), lambda _: node.place) from error
         made.append(one)
         numbers = {field.name: number for number, field in enumerate(one.relation.fields)}
-        leaf = Leaf([(column, numbers[name]) for column, name in one.leaf], one.results)
+        leaf = Leaf([(column, _number(numbers, name)) for column, name in one.leaf], one.results)
         return leaf if one.rest is None else Above(node.where(one.rest), {0: leaf})
 
     root = place(plan)
     return made, PartAbove(root)
+
+
+def _number(numbers: Mapping[str, int], name: Name) -> int | tuple[int, int]:
+    return numbers[name] if isinstance(name, str) else (numbers[name[0]], numbers[name[1]])
 
 
 def _source(plan: Node, columns: Columns, reading: Reading) -> Stream:

@@ -41,16 +41,20 @@ _CALLS = {
 """What a user has written, by the node that it becomes."""
 
 
+Name = str | tuple[str, str]
+
+
 @dataclass(frozen=True)
 class Made:
     """What a reader makes of a node: a relation, and where the rest of the plan finds its columns.
 
-    ``leaf``: columns of the plan, and the names of the relation's that have their values. ``results``: what the node's
-    own output is made of these; None: these are its output. ``rest``: a condition that the operator leaves to a filter.
+    ``leaf``: columns of the plan, and the names of the relation's that have their values; of a window, those of its
+    start and its end. ``results``: what the node's own output is made of these; None: these are its output. ``rest``: a
+    condition that the operator leaves to a filter.
     """
 
     relation: Relation
-    leaf: tuple[tuple[Expression, str], ...]
+    leaf: tuple[tuple[Expression, Name], ...]
     results: tuple[Expression, ...] | None
     rest: Expression | None = None
 

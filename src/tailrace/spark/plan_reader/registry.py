@@ -36,3 +36,19 @@ def is_stateful(node: Node) -> bool:
     if node.kind == "Join":  # with a static table it is Spark's own work
         return sum(child.is_streaming for child in node.children) > 1
     return node.kind in READERS or node.kind in _SPARKS_OWN
+
+
+def goes_by_watermark(node: Node) -> bool:
+    """Whether the rows that a node gives, and not only when it gives them, follow from where the watermark stands."""
+    return node.kind in _BY_WATERMARK
+
+
+_BY_WATERMARK = frozenset(
+    {
+        "DeduplicateWithinWatermark",  # a key that is forgotten is given again
+        *(
+            "FlatMapGroupsInPandasWithState",
+            "TransformWithStateInPySpark",
+        ),  # a timer comes up before a row, or behind it
+    }
+)

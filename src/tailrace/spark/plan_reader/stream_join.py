@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import count
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -19,10 +20,12 @@ from tailrace.api.relations import Join
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import Expression
+from tailrace.spark.expressions.columns import Columns
 from tailrace.spark.expressions.plans import EqualKeys, Node
-from tailrace.spark.plan_reader.reading import Made, Reading
+from tailrace.spark.plan_reader.reading import Made, Name, Reading
 from tailrace.spark.plan_reader.time_range import DAY_US, ExactCondition, exact_condition
 
+_BOUNDS = ("start", "end")
 _SLACK_MS = 2
 """Spark computes bounds in milliseconds, and cuts what is finer off."""
 _CLOCK_CHANGE_MS = 3 * 3_600_000
@@ -42,7 +45,7 @@ _Within = tuple[str | None, str | None]
 @dataclass(frozen=True)
 class _Side:
     stream: Stream
-    names: dict[int, str]  # of columns that are passed on, by their ids
+    names: dict[int, Name]  # of columns that are passed on, by their ids
 
 
 @dataclass(frozen=True)
@@ -64,23 +67,22 @@ def read_stream_join(node: Node, reading: Reading) -> Made:
     equal = node.equal_keys()
     if equal is None:
         raise AnalysisError("a join of two streams needs an equality of their columns in its condition")
-    left_time, right_time = (_event_time(child) for child in node.children)
-    times = left_time, right_time
+    times = _event_times(node, equal)
     _check_times(times)
     if kind == "Inner":
         rest, exact = equal.rest, ExactCondition()
-        within = None if left_time is None else _sparks_bounds(node)
+        within = None if times[0] is None else _sparks_bounds(node)
     else:
         rest, exact = None, exact_condition(node, equal.rest, times)
         within = None if exact.lower is None and exact.upper is None else _exact_bounds(exact)
-    if left_time is not None and within is None:
+    if times[0] is not None and within is None:
         within = _of_equal_times(equal, times)
     for side in _GIVEN_ALONE.get(kind, ()):
         _check_conditions_alone(exact.of_side[side], times[side])
     needed = reading.needed | (rest.references if rest is not None else set())
     asked = _Asked(node, equal, times, within, exact.of_side, needed)
     left, right = (_side(number, asked, reading) for number in (0, 1))
-    on = [reading.name("k", number) for number in range(len(equal.left))]
+    on = [reading.name("k", number) for number in range(sum(len(_parts(key)) for key in equal.left))]
     made = left.stream.join(right.stream, on, _HOW[kind], within=within)
     relation = made.relation
     assert isinstance(relation, Join)
@@ -98,35 +100,71 @@ def _side(number: int, asked: _Asked, reading: Reading) -> _Side:
     if not alone:
         child = reduce(Node.where, conditions, child)
         conditions = []
-    names: dict[int, str] = {}
+    names: dict[int, Name] = {}
     # Keys of the operator have a value in every row: in those of the other side that are given alone as well.
     keeps_keys = not conditions and all(side == number for side in _GIVEN_ALONE.get(kind, ()))
-    for place, key in enumerate((asked.equal.left, asked.equal.right)[number]):
+    places = count()
+    for key in (asked.equal.left, asked.equal.right)[number]:
         own.check(key)
-        own.make(_matching(key, conditions), key.text, reading.name("k", place))
+        made = [
+            own.make(_matching(part, conditions), key.text, reading.name("k", next(places))) for part in _parts(key)
+        ]
         if key.is_attribute and keeps_keys:
-            names.setdefault(key.id, reading.name("k", place))
+            names.setdefault(key.id, _name(made))
     for condition in conditions:
         own.check(condition)
     shown = kind != "LeftSemi" or number == 0
     for column in child.output:
         if shown and column.id in asked.needed and column.id not in names:
-            names[column.id] = own.take(column)
+            names[column.id] = own.take(column) if not column.is_window else _taken_window(column, own)
     time, event_time = asked.times[number], None
     if asked.within is not None and time is not None and time.delay_ms is not None:
-        event_time = own.take(time), time.delay_ms
-    return _Side(reading.stream(child, own, event_time), names)
+        event_time = _time_column(time, own), time.delay_ms
+    stream = reading.stream(child, own, event_time)
+    if stream.relation is None and time is not None and time.is_window:
+        raise AnalysisError(
+            f"a join on {time.text}, a window of rows that no operator has grouped: let the rows keep their event "
+            f"time, and join on that, or on the window's start"
+        )
+    return _Side(stream, names)
 
 
-def _matching(key: Expression, conditions: Sequence[Expression]) -> Column:
+def _parts(key: Expression) -> list[Column]:
+    """What is compared of a key: of a window, its bounds."""
+    return [key.column().getField(part) for part in _BOUNDS] if key.is_window else [key.column()]
+
+
+def _name(made: Sequence[str]) -> Name:
+    return made[0] if len(made) == 1 else (made[0], made[1])
+
+
+def _taken_window(window: Expression, own: Columns) -> Name:
+    own.check(window)
+    return _name([own.make(part, window.text) for part in _parts(window)])
+
+
+def _time_column(time: Expression, own: Columns) -> str:
+    """The name of the event time: of a window, its last moment."""
+    if not time.is_window:
+        return own.take(time)
+    own.check(time)
+    return own.make(F.window_time(time.column()), time.text)
+
+
+def _matching(key: Column, conditions: Sequence[Expression]) -> Column:
     """The key, null in rows that can match nothing."""
     if not conditions:
-        return key.column()
-    return F.when(reduce(Column.__and__, [each.column() for each in conditions]), key.column())
+        return key
+    return F.when(reduce(Column.__and__, [each.column() for each in conditions]), key)
 
 
-def _event_time(child: Node) -> Expression | None:
-    return next((column for column in child.output if column.delay_ms is not None), None)
+def _event_times(node: Node, equal: EqualKeys) -> tuple[Expression | None, Expression | None]:
+    """Windows where these have to be equal; else of each side the first column."""
+    for one, other in zip(equal.left, equal.right, strict=True):
+        if all(each.is_window and each.delay_ms is not None for each in (one, other)):
+            return one, other
+    left, right = ([column for column in child.output if column.delay_ms is not None] for child in node.children)
+    return next(iter(left), None), next(iter(right), None)
 
 
 def _check_times(times: tuple[Expression | None, Expression | None]) -> None:

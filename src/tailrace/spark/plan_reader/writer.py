@@ -15,14 +15,14 @@ from pyspark.sql.streaming import DataStreamWriter as SparkWriter
 from pyspark.sql.streaming import StreamingQuery as SparkQuery
 
 from tailrace.api.checks.formats import FILE_FORMATS, OWN_FORMATS
-from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, default_state_location
+from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, WatermarkRule, default_state_location
 from tailrace.api.runtime import StreamingQuery
 from tailrace.api.table_options import TABLE_FORMATS, table_option_names
 from tailrace.api.writer import DataStreamWriter
 from tailrace.commit.plan_file import read_plan as read_plan_file
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError
-from tailrace.spark.expressions.catalyst import ExplainedQuery
+from tailrace.spark.expressions.catalyst import ON_SPARK, ExplainedQuery
 from tailrace.spark.expressions.places import at_place, call_site
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
 from tailrace.spark.query.runtime import SparkRuntime
@@ -127,6 +127,13 @@ class PlainWriter:
             refusal = self._check_fallback(error)
         return ExplainedQuery(self._spark.start(path), str(refusal))
 
+    def explain(self) -> None:
+        """Prints the plan that Tailrace would run, or why Spark would run the query. Nothing is started."""
+        try:
+            print(self._tailrace_writer().plan_text())
+        except AnalysisError as error:
+            print(f"{ON_SPARK}: {self._with_place(error)}")
+
     def toTable(
         self, tableName: str, format: str | None = None, *args: Any, **kwargs: Any
     ) -> StreamingQuery | SparkQuery:
@@ -135,7 +142,7 @@ class PlainWriter:
             return self.option("table", tableName).start(None, format, *args, **kwargs)
         error = AnalysisError(
             f"toTable({tableName!r}): Tailrace writes to no tables of this format; use foreachBatch, or a format whose "
-            f"tables take an epoch by one transaction: postgresql"
+            f"tables take an epoch by one transaction and have names: postgresql"
         )
         refusal = self._check_fallback(error)
         args = (format, *args)
@@ -146,6 +153,8 @@ class PlainWriter:
             raise AnalysisError(self._refusals[0])
         read = read_plan(self._frame)
         writer = DataStreamWriter(read.relation, SparkRuntime(self._frame.sparkSession))
+        if read.by_watermark:
+            writer.option("watermark", WatermarkRule.SPARK.value)  # unless the user says otherwise
         for call in self._calls:
             call(writer)
         same = read.unchanging and self._mode.lower() == "update"
@@ -153,13 +162,16 @@ class PlainWriter:
 
     def _check_fallback(self, error: AnalysisError) -> AnalysisError:
         """What stands in the way, with the place of it, or else of the query."""
-        refusal = error if isinstance(error, NothingStateful) else at_place(error, lambda _: self._site)
+        refusal = self._with_place(error)
         if not self._fallback:
             raise refusal from error
         self._check_state(refusal)
         level = logging.DEBUG if isinstance(refusal, NothingStateful) else logging.WARNING
         _log.log(level, "the query runs on Spark, and not on Tailrace: %s", refusal)
         return refusal
+
+    def _with_place(self, error: AnalysisError) -> AnalysisError:
+        return error if isinstance(error, NothingStateful) else at_place(error, lambda _: self._site)
 
     def _check_state(self, refusal: AnalysisError) -> None:
         """Spark would begin with an empty state where Tailrace has one."""

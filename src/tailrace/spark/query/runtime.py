@@ -21,6 +21,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 from pyspark.sql.types import StructType
 
+from tailrace.api.columns import Named
 from tailrace.api.definition import AvailableNow, Once, ProcessingTime, QueryDefinition
 from tailrace.api.options import CommitMode, Options, Route, WatermarkPolicy, default_state_location
 from tailrace.api.processors import ProcessorCode, TimeMode
@@ -60,6 +61,7 @@ from tailrace.spark.servers.placement import refuse_dynamic_allocation
 from tailrace.spark.sinks.contract import SinkRun
 from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
+from tailrace.spark.sources.computed import with_columns
 from tailrace.spark.sources.hops import hop_over
 from tailrace.spark.sources.inputs import ingested, source_rows
 from tailrace.spark.sources.inspection import check_source, kept_time, numbers_tasks, read_once
@@ -125,7 +127,9 @@ class SparkRuntime:
         except PySparkException as error:
             raise AnalysisError(f"{table.shown} cannot be read: {str(error).splitlines()[0]}") from error
 
-    def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
+    def enriched(
+        self, source: object, table: object, on: Sequence[object], how: str
+    ) -> tuple[object, tuple[Field, ...]]:
         if not isinstance(source, Transformed):
             source = enriched(frame_of(source), table, on, how)
         else:
@@ -151,6 +155,11 @@ class SparkRuntime:
     ) -> Projected:
         asked = Asked(source, schema, time, groups, aggregates)
         return Projection(self._spark, asked, self.ansi).made(whole=whole)
+
+    def with_columns(
+        self, source: object, schema: Sequence[Field], columns: Sequence[object], call: str, *, beside: bool
+    ) -> tuple[object, tuple[Field, ...], tuple[Named, ...]]:
+        return with_columns(self._spark, source, schema, columns, call, beside=beside)
 
     def hop(self, relation: Relation, function: Callable[..., object], label: str, *others: Relation) -> SparkHop:
         return hop_over(self._spark, (relation, *others), function, label)

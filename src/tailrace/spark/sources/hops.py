@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tailrace.api.relations import Relation, SparkHop, Watermark
+from tailrace.api.relations import Join, Relation, SparkHop, Watermark
 from tailrace.api.windows import AnyWindow, CountWindow
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.lineage import passed_on, unrepeatable
@@ -101,13 +101,20 @@ def output_schema_of(relation: Relation) -> StructType:
 
 def marked(schema: StructType, relation: Relation) -> StructType:
     """The schema of an operator's rows with Spark's marks of the window and of event time."""
-    windowed, time = _window_name(relation), relation.event_time
+    windowed, delays = _window_name(relation), {each.column.name: each.delay for each in _times(relation)}
     for field in schema.fields:
         if field.name == windowed:
             field.metadata[_TIME_WINDOW] = True
-        if time is not None and field.name == time.column.name:
-            field.metadata[_EVENT_TIME] = time.delay // 1000
+        if field.name in delays:
+            field.metadata[_EVENT_TIME] = delays[field.name] // 1000
     return schema
+
+
+def _times(relation: Relation) -> tuple[Watermark, ...]:
+    """The columns by which rows can have event time. A join has two where its rows have none of their own."""
+    if isinstance(relation, Join):
+        return relation.own_times or tuple(filter(None, [relation.event_time]))
+    return () if relation.event_time is None else (relation.event_time,)
 
 
 def _window_name(relation: Relation) -> str | None:
@@ -117,12 +124,10 @@ def _window_name(relation: Relation) -> str | None:
 
 def _event_time(relations: Sequence[Relation], made: DataFrame) -> Watermark | None:
     """That of the operators' rows, where Spark still knows its column, or that of a window's last moment."""
-    times = [each.event_time for each in relations]
+    delays = [max(time.delay for time in _times(each)) for each in relations if _times(each)]
     known = [field for field in made.schema.fields if _EVENT_TIME in field.metadata]
     found = [field for field in fields_of(StructType(known)) if field.type.is_time]
-    if len(found) != 1 or any(time is None for time in times):
-        return None
-    return Watermark(found[0], max(time.delay for time in times if time is not None))
+    return Watermark(found[0], max(delays)) if len(delays) == len(relations) and len(found) == 1 else None
 
 
 def _window(relations: Sequence[Relation], given: Sequence[DataFrame], made: DataFrame) -> AnyWindow | None:

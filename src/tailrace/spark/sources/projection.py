@@ -1,37 +1,30 @@
-"""A stream's own API with expressions of PySpark's: they become columns below the operator, which Spark makes.
+"""Groups and aggregates of a stream's own API, with expressions of PySpark's: over columns that Spark makes below.
 
-Spark itself analyses them over the stream's columns, so that names, types and what a function means are Spark's own.
-Of a user's stream the columns are made in the streaming plan, of an operator's rows by a hop. Where all that was asked
-for are columns as they are, nothing is put between.
+All that is Spark's of what was asked for is analysed as one aggregation of Spark's over the stream's columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.columns import resolve, shown_call
+from tailrace.api.columns import resolve
 from tailrace.api.relations import Relation
 from tailrace.api.runtime import Projected
 from tailrace.api.windows import AnyWindow, CountWindow, DynamicSessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import Expression
-from tailrace.spark.expressions.columns import Columns, Texts
 from tailrace.spark.expressions.functions import aggregate_of, ansi_of
-from tailrace.spark.expressions.plans import Above, AggregateCall, Leaf, Node, Template, plan_of
+from tailrace.spark.expressions.plans import AggregateCall, plan_of
 from tailrace.spark.expressions.windows import take_window
+from tailrace.spark.sources.computed import StreamColumns
 from tailrace.spark.sources.finish import Finish
-from tailrace.spark.sources.hops import hop_over, no_rows_of
-from tailrace.spark.sources.schema import fields_of, quoted
-from tailrace.spark.sources.transforms import Transformed, frame_of, then
+from tailrace.spark.sources.schema import quoted
 from tailrace.types import Field
-
-_NAME_MAX = 80
 
 
 @dataclass(frozen=True)
@@ -59,34 +52,30 @@ class Projection:
     """One analysis of what was asked. ``session_ansi``: what the session says of sums that do not fit."""
 
     def __init__(self, spark: SparkSession, asked: Asked, session_ansi: bool) -> None:
-        self._spark = spark
         self._asked = asked
         self._session_ansi = session_ansi
-        self._frame = _rows_of(spark, asked.source)
-        self._own_plan = plan_of(self._frame)
-        self._own = self._own_plan.output
-        self._used: set[str] = set()
+        self._stream = stream = StreamColumns(spark, asked.source, asked.schema, asked.call)
         groups = [self._spark_group(each) for each in asked.groups if not isinstance(each, AnyWindow)]
         wanted = [each for each in asked.aggregates if isinstance(each, Column)]
-        made = _analysed(asked.call, lambda: self._frame.groupBy(*groups).agg(*wanted or [F.count(F.lit(1))]))
+        made = stream.analysed(lambda frame: frame.groupBy(*groups).agg(*wanted or [F.count(F.lit(1))]))
         plan = plan_of(made)
-        self._parts, self._below = plan.aggregated(), plan.child
+        self._parts = plan.aggregated()
+        stream.made_over(plan.child)
+        stream.without(self._gone())
         self._group_names = made.columns[: len(groups)] if len(made.columns) > len(wanted or [1]) else []
         self._results = self._parts.results[len(self._parts.results) - len(wanted) :] if wanted else []
-        self._columns = Columns(Texts(), self._name, self._gone())
+        self._below = plan.child
         self._parts_named: dict[int, tuple[Expression, str]] = {}  # aggregates that a column is made of
 
     def made(self, *, whole: bool) -> Projected:
         asked = self._asked
         keys = self._put_keys()  # before all columns that may have any name
         if whole:
-            for field, own in zip(asked.schema, self._own, strict=True):
-                if field.name.lower() not in self._used:
-                    self._put(own, field.name)
+            self._stream.put_others()
         groups = [self._group(group) if key is None else self._group_of(*key) for group, key in keys]
-        time = None if asked.time is None else self._take(asked.time)
+        time = None if asked.time is None else self._stream.take(asked.time)
         aggregates, finish = self._aggregates(groups)
-        source, schema = self._source()
+        source, schema = self._stream.source()
         ansi = ansi_of(self._parts.calls, self._session_ansi)
         behind = None if finish is None else (finish, finish.label)
         return Projected(source, schema, time, tuple(groups), tuple(aggregates), ansi, behind)
@@ -105,7 +94,7 @@ class Projection:
 
     def _is_window(self, key: Expression) -> bool:
         """Whether it is a window that is to be made, and not one that rows come with."""
-        brought = any(own.id == key.unaliased.id for own in self._own) if key.unaliased.is_attribute else False
+        brought = self._stream.owned(key.unaliased) is not None
         return bool(key.window_kind) and key.type_name.startswith("struct<") and not brought
 
     def _put_keys(self) -> list[tuple[object, tuple[Expression, str] | None]]:
@@ -114,7 +103,7 @@ class Projection:
         given = [(each, None if isinstance(each, AnyWindow) else next(keys)) for each in self._asked.groups]
         for _, key in given:
             if key is not None and not self._is_window(key[0]):
-                self._put(key[0].unaliased, key[1])
+                self._stream.put(key[0].unaliased, key[1])
         return given
 
     def _names_of_keys(self) -> list[str]:
@@ -128,26 +117,30 @@ class Projection:
         if not key.unaliased.is_attribute:
             raise AnalysisError(f"groupBy({key.text}): group by a window as it is, and not by a part of it")
         taken = take_window(self._below, key.unaliased)
-        self._below = taken.plan
+        self._stream.made_over(taken.plan)
         if self._is_last_moment(taken.time):
             assert isinstance(taken.window, Window) and self._asked.window is not None
-            return replace(taken.window, time_column=self._take(self._asked.window), name=name)
-        return taken.named(self._columns.take, name)
+            return replace(taken.window, time_column=self._stream.take(self._asked.window), name=name)
+        return taken.named(self._stream.taken.take, name)
 
     def _is_last_moment(self, time: Expression) -> bool:
         """Whether it is that of the window that rows come with, which Spark computes below the aggregation."""
-        made = {each.id: each for node in self._between() for each in node.expressions if each.kind == "Alias"}
+        made = {each.id: each for node in self._stream.between() for each in node.expressions if each.kind == "Alias"}
         if self._asked.window is None or not time.is_attribute or time.id not in made:
             return False
-        return made[time.id].references == {self._column(self._asked.window).id}
+        return made[time.id].references == {self._stream.column(self._asked.window).id}
 
     def _group(self, window: object) -> AnyWindow:
         """A window of Tailrace's, over columns as they are named here."""
         assert isinstance(window, AnyWindow)
+        stream = self._stream
         if isinstance(window, CountWindow):
             return window
-        window = replace(window, time_column=self._take(window.time_column))
-        return replace(window, ends=self._take(window.ends)) if isinstance(window, DynamicSessionWindow) else window
+        if isinstance(window, DynamicSessionWindow):
+            return replace(window, time_column=stream.take(window.time_column), ends=stream.take(window.ends))
+        if not isinstance(window.time, Column):
+            return replace(window, time_column=stream.take(window.time_column))
+        return replace(window, time_column=stream.taken.take(self._expression(window.time)), time=None)
 
     # Aggregates.
 
@@ -178,12 +171,12 @@ class Projection:
             return [self._of_tailrace(asked)]
         alone = self._call_of(result)
         if alone is not None:
-            return [aggregate_of(alone, self._columns).alias(result.name)]
+            return [aggregate_of(alone, self._stream.taken).alias(result.name)]
         made: list[Aggregate] = []
         for call in self._parts.calls:
             if call.result.id in result.references and call.result.id not in self._parts_named:
                 name = f"part {len(self._parts_named) + 1} of the columns"
-                made.append(aggregate_of(call, self._columns).alias(name))
+                made.append(aggregate_of(call, self._stream.taken).alias(name))
                 self._parts_named[call.result.id] = call.result, name
         return made
 
@@ -199,89 +192,19 @@ class Projection:
         for column in aggregate.columns:
             if isinstance(column, str):
                 field = resolve(column, self._asked.schema, aggregate.name)
-                columns.append(self._take(field.name))
+                columns.append(self._stream.take(field.name))
                 shown.append(field.name)
             else:
                 assert isinstance(column, Column)
-                expression, name = self._expression(column)
-                columns.append(self._columns.take(expression))
-                shown.append(name)
+                columns.append(self._stream.taken.take(self._expression(column)))
+                shown.append(self._name_of(column))
         name = replace(aggregate, columns=tuple(shown)).name
         return replace(aggregate, columns=tuple(columns)).alias(name)
 
-    # Columns.
+    def _expression(self, column: Column) -> Expression:
+        """A column that is computed row by row."""
+        (made,) = plan_of(self._stream.analysed(lambda frame: frame.select(column))).expressions
+        return made.unaliased
 
-    def _expression(self, column: Column) -> tuple[Expression, str]:
-        """A column that is computed row by row, and Spark's name of it."""
-        frame = _analysed("agg", lambda: self._frame.select(column))
-        (made,) = plan_of(frame).expressions
-        return made.unaliased, frame.columns[0]
-
-    def _take(self, name: str) -> str:
-        """The name here of one of the stream's columns."""
-        return self._columns.take(self._column(name))
-
-    def _column(self, name: str) -> Expression:
-        field = resolve(name, self._asked.schema, self._asked.call)
-        return self._own[list(self._asked.schema).index(field)]
-
-    def _put(self, expression: Expression, name: str) -> None:
-        self._used.add(name.lower())
-        self._columns.put(expression, name)
-
-    def _name(self, _: int, text: str) -> str:
-        """A name that no other column has."""
-        name = base = text.replace("`", "")[:_NAME_MAX]
-        number = 1
-        while name.lower() in self._used:
-            name, number = f"{base} {number}", number + 1
-        self._used.add(name.lower())
-        return name
-
-    def _between(self) -> list[Node]:
-        """What Spark has put between the stream and the aggregation, from the lowest node on."""
-        nodes = _chain(self._below)
-        return nodes[: len(nodes) - len(_chain(self._own_plan))][::-1]
-
-    def _source(self) -> tuple[object, tuple[Field, ...]]:
-        """The stream with the columns that were taken, and their types."""
-        asked, columns = self._asked, self._columns
-        own = {each.id: field.name for each, field in zip(self._own, asked.schema, strict=True)}
-        computed = [
-            name for name, each in columns.taken if each is None or not each.is_attribute or own.get(each.id) != name
-        ]
-        if not computed:
-            return asked.source, tuple(asked.schema)
-        first = self._below.frame(self._spark)
-        place: Above | Leaf = Leaf([(each, number) for number, each in enumerate(self._own)], None)
-        for node in self._between():
-            place = Above(node, {0: place})
-        template = Template(place)
-
-        def step(frame: DataFrame) -> DataFrame:
-            return columns.of(first if frame is self._frame else template.over(frame))
-
-        if isinstance(asked.source, Relation):
-            hop = hop_over(self._spark, [asked.source], step, shown_call(asked.call, computed))
-            return hop, hop.fields
-        source = then(asked.source, step) if isinstance(asked.source, Transformed) else step(self._frame)
-        return source, fields_of(frame_of(source).schema)
-
-
-def _rows_of(spark: SparkSession, source: object) -> DataFrame:
-    """A DataFrame with a stream's columns, of which Spark can say what expressions mean."""
-    if isinstance(source, Relation):
-        return no_rows_of(spark, source)
-    return frame_of(source)
-
-
-def _chain(plan: Node) -> list[Node]:
-    """A node and what lies below it, always the first child."""
-    return [plan, *_chain(plan.children[0])] if plan.children else [plan]
-
-
-def _analysed(call: str, make: Callable[[], DataFrame]) -> DataFrame:
-    try:
-        return make()
-    except PySparkException as error:
-        raise AnalysisError(f"{call}: {str(error).splitlines()[0]}") from error
+    def _name_of(self, column: Column) -> str:
+        return self._stream.analysed(lambda frame: frame.select(column)).columns[0]

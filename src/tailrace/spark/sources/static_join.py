@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
 
 from tailrace.api.columns import resolve, unquoted
 from tailrace.errors import AnalysisError
@@ -18,8 +19,8 @@ _WITHOUT_TABLE = ("leftsemi", "left_semi", "leftanti", "left_anti")  # these giv
 _HOW = ("inner", "left", "leftouter", "left_outer", *_WITHOUT_TABLE)
 
 
-def enriched(source: DataFrame, table: object, on: Sequence[str], how: object) -> DataFrame:
-    """The stream's rows with the table's columns."""
+def enriched(source: DataFrame, table: object, on: Sequence[object], how: object) -> DataFrame:
+    """The stream's rows with the table's columns. ``on``: names of columns that both have, or conditions."""
     if not isinstance(table, DataFrame):
         raise AnalysisError(
             f"join takes another tailrace.stream(...), or a static DataFrame, but got {type(table).__name__}: make one "
@@ -33,10 +34,14 @@ def enriched(source: DataFrame, table: object, on: Sequence[str], how: object) -
             f"join: with a table, how must be one of {', '.join(_HOW)}, but is {how!r}: a row of the table without a "
             f"match has no place in a stream"
         )
+    names = [each for each in on if isinstance(each, str)]
+    conditions = [each for each in on if isinstance(each, Column)]
+    if names and conditions:
+        raise AnalysisError("join: on takes names, or conditions such as F.col('a') == F.col('b'), and not both")
     for which, frame in (("the stream", source), ("the table", table)):
-        for name in on:
+        for name in names:
             resolve(name, fields_of(frame.schema), f"join: on, in {which}")
-    keys = [unquoted(name) for name in on]
+    keys = [unquoted(name) for name in names]
     others = {name.lower() for name in source.columns} - {name.lower() for name in keys}
     twice = [name for name in table.columns if name.lower() in others]
     if twice and kind not in _WITHOUT_TABLE:
@@ -44,4 +49,7 @@ def enriched(source: DataFrame, table: object, on: Sequence[str], how: object) -
             f"join: both the stream and the table have {', '.join(twice)}, and a joined row can have each name once: "
             f"rename or drop them in the table, for example with table.withColumnRenamed"
         )
-    return source.join(table, keys, kind)
+    try:
+        return source.join(table, conditions or keys, kind)
+    except PySparkException as error:
+        raise AnalysisError(f"join: {str(error).splitlines()[0]}") from error

@@ -184,7 +184,7 @@ class FakeColumn:
 
 @pytest.mark.parametrize("on", [FakeColumn(), [FakeColumn()], ["auction", 3], None, {"auction"}])
 def test_what_is_no_name_of_a_column(on):
-    refused("on takes the name of a column", "one name on both sides", on=on)
+    refused("on takes the name of a column", "a Column of such", on=on)
 
 
 def test_columns_that_one_side_does_not_have():
@@ -346,7 +346,7 @@ def test_joins_that_are_refused_with_advice(how, words):
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_windows_that_operators_have_made_are_no_column_of_a_joined_row(side):
     made = auctions().groupBy(window("ts", "1 minute"), "auction").agg(tr.count())
-    refused("'window' is a struct", "transform", "F.window_time('window')", **{side: made})
+    refused("'window' is a struct", "withColumn", "F.window_time('window')", **{side: made})
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,22 @@ def test_what_cannot_run_is_refused(options: dict[str, Any], problem: str) -> No
     ],
 )
 def test_how_late_the_output_may_be(spec: JoinSpec, delay: int | None) -> None:
+    timed = spec if spec.window is not None else replace(spec, time_name="later")
+    assert timed.output_delay == delay
+
+
+@pytest.mark.parametrize(
+    ("spec", "delay"),
+    [
+        (spec_of(JoinKind.INTERVAL, lower=Micros(-9), upper=Micros(2)), 9),
+        (spec_of(JoinKind.INTERVAL, lower=Micros(3), upper=Micros(7)), 7),
+        (spec_of(JoinKind.INTERVAL, How.LEFT_SEMI, lower=Micros(-9), upper=Micros(2)), 9),
+        (spec_of(JoinKind.INTERVAL, upper=Micros(2)), None),
+        (SPECS["window"], 0),
+    ],
+)
+def test_how_late_the_inputs_own_times_may_be(spec: JoinSpec, delay: int | None) -> None:
+    """Where the output has no event time of its own, it is that of an input: a row may have waited."""
     assert spec.output_delay == delay
 
 
