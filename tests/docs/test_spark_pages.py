@@ -28,7 +28,7 @@ def test_every_example_of_spark_has_its_verdict(spark: SparkSession, tmp_path: P
         reason = features.why_spark(tr.writeStream(frame).outputMode(program.mode))
         verdict = page.verdict(Outcome([], reason))
         assert f"| {program.mode} | {verdict} |" in lines[program.name], (
-            "write it: PYTHONPATH=tests python tests/support/guide/page.py"
+            f"write it: PYTHONPATH=tests python tests/support/guide/page.py {program.name!r}"
         )
 
 

@@ -1,7 +1,7 @@
 """``docs/reference/spark-examples.md``: which of the programs run on Tailrace, and that their rows are Spark's.
 
-``python tests/support/guide/page.py`` runs all of them on both engines and writes the page; the long tests do the same
-and compare it.
+``PYTHONPATH=tests python tests/support/guide/page.py`` runs all of them on both engines and writes the page, or, with
+names of programs, runs these and writes their lines. The long tests run all of them and compare the page.
 """
 
 from __future__ import annotations
@@ -87,6 +87,13 @@ def _write(names: Sequence[str]) -> None:
                 print("  Tailrace alone:", [row for row in ours if row not in theirs][:3])
     if not names:
         PAGE.write_text(page(outcomes), encoding="utf-8")
+    lines = {f"| {program.name} ": program for program in PROGRAMS if program.name in outcomes}
+    kept = PAGE.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number, line in enumerate(kept):
+        program = lines.get(line[: line.find("|", 1)])
+        if program is not None:
+            kept[number] = _line(program, *outcomes[program.name])
+    PAGE.write_text("".join(kept), encoding="utf-8")
 
 
 if __name__ == "__main__":
