@@ -205,6 +205,28 @@ def windows_of_united_windows(rows: DataFrame) -> DataFrame:
     return both.groupBy(F.window("at", "20 seconds"), "text").agg(F.sum("n").alias("n"), F.count("*").alias("windows"))
 
 
+def counts_of_counts(rows: DataFrame) -> DataFrame:
+    """Grouped by the window that rows come with, sliding ones, also of united operators."""
+    marked = rows.withWatermark("ts", "5 seconds")
+    counts = marked.groupBy(F.window("ts", "10 seconds", "4 seconds"), "text").agg(F.count("*").alias("n"))
+    others = marked.groupBy(F.window("ts", "10 seconds", "4 seconds"), "i").agg(F.max("l") % 7)
+    both = counts.where("n > 0").select(F.col("window").alias("w"), "n").union(others.drop("i"))
+    return both.groupBy("w").agg(F.sum("n"), F.count("*").alias("texts")).select("w.end", "sum(n)", "texts")
+
+
+def of_known_texts(rows: DataFrame) -> DataFrame:
+    """Joins with tables below an operator, between two of them and above the last."""
+    spark = rows.sparkSession
+    texts = spark.createDataFrame([("a", "x"), ("A", "x"), ("ab", "y"), ("ß", None)], "text string, kind string")
+    kinds = spark.createDataFrame([("x", 1), ("y", 2), ("z", 3)], "kind string, number int")
+    few = spark.createDataFrame([(1,), (2,), (3,), (4,)], "n bigint")
+    marked = texts.join(rows, "text", "right").withWatermark("ts", "5 seconds")
+    counts = marked.groupBy(F.window("ts", "10 seconds"), "kind", "i").agg(F.count("*").alias("n"))
+    known = counts.join(few, "n", "left_semi").join(kinds, "kind", "left")
+    again = known.groupBy(F.window(F.window_time("window"), "20 seconds"), "number").agg(F.sum("n").alias("n"))
+    return again.join(few, "n", "left_anti").select("window.start", "number", "n")
+
+
 CASES = [
     (sums_and_means, "update"),
     (extremes_and_sets, "update"),
@@ -224,6 +246,8 @@ CASES = [
     (joined, "append"),
     (windows_of_windows, "append"),
     (united_counts, "append"),
+    (counts_of_counts, "append"),
+    (of_known_texts, "append"),
     (windows_of_united_windows, "append"),
 ]
 

@@ -174,6 +174,11 @@ def test_wrong_calls_fail_as_on_spark(spark: SparkSession, rows: DataFrame) -> N
         lambda make: make(counts).outputMode(7),
         lambda make: make(counts).trigger(processingTime="soon", once=True),
         lambda make: make(counts).outputMode("append").format("noop").start(),
+        lambda make: make(rows.join(rows.select("k"), "k", "left_anti")).format("noop").start(),
+        lambda make: make(rows.join(rows.select("k"), "k", "left")).format("noop").start(),
+        lambda make: make(counts.join(rows, "k")).outputMode("update").format("noop").start(),
+        lambda make: make(counts.limit(3)).outputMode("update").format("noop").start(),
+        lambda make: make(counts.orderBy("k")).outputMode("update").format("noop").start(),
         lambda make: make(spark.range(3)).start(),
     ):
         errors = []

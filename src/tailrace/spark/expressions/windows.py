@@ -46,6 +46,19 @@ def take_window(plan: Node, column: Expression) -> TakenWindow:
     return _take(plan, column.id, column.window_kind)
 
 
+def is_brought(plan: Node, column: Expression) -> bool:
+    """Whether rows come with their window from an aggregation below, and it is not made anew."""
+    if plan.kind == "Aggregate":
+        return True
+    if plan.kind == "Union":
+        place = [each.id for each in plan.output].index(column.id)
+        return all(is_brought(child, child.output[place]) for child in plan.children)
+    if plan.kind == "Project":
+        made = next(each for each in plan.expressions if each.id == column.id)
+        return made.unaliased.is_attribute and is_brought(plan.child, made.unaliased)
+    return plan.kind in (*_PASSING, "Filter") and is_brought(plan.child, column)
+
+
 def _take(node: Node, id_: int, kind: str) -> TakenWindow:
     if node.kind == "Project":
         return _of_projection(node, id_, kind)

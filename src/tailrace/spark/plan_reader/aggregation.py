@@ -14,7 +14,7 @@ from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.functions import aggregate_of, ansi_of
 from tailrace.spark.expressions.places import placed
 from tailrace.spark.expressions.plans import Aggregated, Node
-from tailrace.spark.expressions.windows import TakenWindow, take_window
+from tailrace.spark.expressions.windows import TakenWindow, is_brought, take_window
 from tailrace.spark.plan_reader.reading import Made, Reading, event_time_of
 
 _WINDOW = "window"
@@ -33,15 +33,16 @@ def _aggregation(parts: Aggregated, child: Node, reading: Reading) -> Made:
     _check_keys(parts, child)
     taken, window_key = _window(parts, child)
     plan = child if taken is None else taken.plan
-    gone = None if window_key is None else (window_key.unaliased.id, f"the {window_key.window_kind}")
+    gone = None if window_key is None or taken is None else (window_key.unaliased.id, f"the {window_key.window_kind}")
     columns = reading.columns(gone)
     window = None if taken is None else taken.named(columns.take, _WINDOW)
-    names = [_WINDOW if key is window_key else columns.take(key.unaliased) for key in parts.keys]
+    made_here = None if taken is None else window_key
+    names = [_WINDOW if key is made_here else columns.take(key.unaliased) for key in parts.keys]
     aggregates = []
     for number, call in enumerate(parts.calls):
         with placed(call):
             aggregates.append(aggregate_of(call, columns).alias(reading.name("a", number, call.function.text)))
-    time = None if taken is None else taken.time
+    time = taken.time if taken is not None else None if window_key is None else window_key.unaliased
     delay = None if time is None else event_time_of(plan, time)
     if any(each.function.needs_time for each in aggregates) and time is None:
         time, delay = _any_event_time(plan)
@@ -74,7 +75,8 @@ def _window(parts: Aggregated, plan: Node) -> tuple[TakenWindow | None, Expressi
         raise AnalysisError("groupBy takes one window, and this one has two")
     if not keys:
         return None, None
-    return take_window(plan, _column_of(keys[0])), keys[0]
+    column = _column_of(keys[0])
+    return None if is_brought(plan, column) else take_window(plan, column), keys[0]
 
 
 def _column_of(key: Expression) -> Expression:

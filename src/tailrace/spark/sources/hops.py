@@ -135,12 +135,19 @@ def _window(relations: Sequence[Relation], given: Sequence[DataFrame], made: Dat
     first, name = relations[0], _window_name(relations[0])
     if name is None or _event_time(relations, made) is not None:
         return None
-    if any(each.event_time is None or each.window != first.window for each in relations):
+    if any(each.event_time is None or not _alike(each.window, first.window) for each in relations):
         return None
     own = plan_of(given[0]).output[given[0].columns.index(name)]
     found = [each.name for each in passed_on(plan_of(made), own)]
     assert first.window is not None
     return replace(first.window, name=found[0]) if len(found) == 1 and made.columns.count(found[0]) == 1 else None
+
+
+def _alike(window: AnyWindow | None, other: AnyWindow | None) -> bool:
+    """Whether both are the same windows of time, whatever the columns are called that they are over."""
+    if window is None or isinstance(window, CountWindow) or type(window) is not type(other):
+        return False
+    return replace(window, time_column="", name="") == replace(other, time_column="", name="")
 
 
 def _as_bounds(field: Field) -> Field:
