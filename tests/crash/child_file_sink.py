@@ -97,6 +97,8 @@ def main() -> None:
     stream = tailrace_stream(ScriptedSource(root / "in", SCHEMA).stream(spark), ROLLING)
     writer = stream.writeStream.outputMode("update").format("parquet").partitionBy(*config.get("partition_by", []))
     writer = writer.option("checkpointLocation", config.get("checkpoint", str(root / "check")))
+    if "state" in config:
+        writer = writer.option("stateLocation", config["state"])
     endless = config.get("endless", False)
     writer = writer.trigger(processingTime="0 seconds") if endless else writer.trigger(availableNow=True)
     query = writer.start(out)

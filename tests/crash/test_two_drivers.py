@@ -36,7 +36,8 @@ def test_one_runs_and_the_others_are_refused(
         s3: S3Server = request.getfixturevalue("s3")
         environment = s3.environment()
         confs = s3a_confs(s3.endpoint, REGION, sandbox.root)
-        config |= {"checkpoint": s3.uri(f"{sandbox.mark}/check", "s3a"), "confs": confs}
+        state = s3.uri(f"{sandbox.mark}/state")
+        config |= {"checkpoint": s3.uri(f"{sandbox.mark}/check", "s3a"), "state": state, "confs": confs}
     every = batches(8)
     query.feed(every[:3])
     first = sandbox.start(CHILD, {**config, "endless": True}, environment)

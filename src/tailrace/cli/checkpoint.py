@@ -30,7 +30,7 @@ def inspect(
 ) -> None:
     """Show epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
     from tailrace.commit.inspect import inspect as look  # lazy: see LAZY
-    from tailrace.commit.spark_logs.log_files import SparkLogFolder, spark_epochs  # lazy: see LAZY
+    from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects, spark_epochs  # lazy: see LAZY
     from tailrace.env.stores.local_copy import copies_of  # lazy: see LAZY
     from tailrace.env.stores.local_store import LocalStore  # lazy: see LAZY
     from tailrace.env.stores.location import is_remote, open_store  # lazy: see LAZY
@@ -40,7 +40,7 @@ def inspect(
         raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
     store = open_store(state or f"{location.rstrip('/')}/tailrace")
     copies = copies_of(store, local, sweep=False) if is_remote(store) else None
-    folder = SparkLogFolder(spark.root) if isinstance(spark, LocalStore) else None
+    folder = SparkLogFolder(spark.root) if isinstance(spark, LocalStore) else SparkLogObjects(spark)
     found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"), copies, folder)
     if as_json:
         print(json.dumps(found.to_json()))

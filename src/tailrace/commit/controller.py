@@ -33,11 +33,11 @@ from tailrace.commit.recovery.rebuild import LogsEnd, behind, differing
 from tailrace.commit.recovery.recovery_point import RecoveryPoint, SparkLogs
 from tailrace.commit.recovery.start import CheckManifest, ComparePlans, Start, StartRequest, decide_start, look_first
 from tailrace.commit.row_counts import RowCount, put_counts, take_counts
-from tailrace.commit.spark_logs.records import Listing, put_record, record_names, recorded_bytes, take_record
+from tailrace.commit.spark_logs.records import Listing, put_record, record_names, recorded_bytes, same_plan, take_record
 from tailrace.env.randomness import new_run_id
 from tailrace.env.stores.location import probe_put_if_absent
 from tailrace.env.stores.object_store import ObjectStore
-from tailrace.errors import CheckpointError
+from tailrace.errors import CheckpointError, RewindNeeded
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
 
@@ -168,19 +168,29 @@ class Controller:
         put_counts(self._store, self._fence, self._counts)
 
     def record_spark_logs(self, epoch: int) -> None:
-        """Record what Spark's logs say of the epoch that it runs, where they may be lost with their disk.
+        """Record what Spark's logs say of the epoch that it runs, wherever we can write to them as well.
 
         Before the epoch's rows reach a sink, and before its commit. One thread at a time. Raises ``FencedError`` where
         this run was replaced: its successor may plan the epoch with other rows. Whoever takes over after this finds the
         epoch's plan, in the record or in the logs themselves, and keeps to it.
         """
-        folder = self._spark_logs.folder
+        folder = self._spark_logs.files
         if folder is None:
             self._log.check_newest(self._run, appending=True)
             return
         if epoch in self._listings:
             return
         record = take_record(folder, epoch, self._fence, self._listings.get(epoch - 1, {}))
+        end = self._end
+        if (
+            end is not None
+            and end.committed < epoch == end.planned
+            and not same_plan(end.listing, record.listing, epoch)
+        ):
+            raise RewindNeeded(
+                f"Spark should run epoch {epoch} again and has planned it afresh: a driver that this one has replaced "
+                f"has moved the plan out of {folder.root}. The query starts again, and puts it right"
+            )
         # A successor may have written other files while these were read: a record of both plans would be no plan.
         self._log.check_newest(self._run, appending=True)
         put_record(self._store, record)
@@ -198,8 +208,8 @@ class Controller:
         offsets, commits = logs.epochs("offsets"), logs.epochs("commits")
         late = [f"offsets/{epoch}" for epoch in sorted(offsets, reverse=True) if epoch > point.planned]
         late += [f"commits/{epoch}" for epoch in sorted(commits, reverse=True) if epoch > point.committed]
-        if self._end is not None and logs.folder is not None:
-            late = behind(logs.folder, self._end)
+        if self._end is not None and (files := logs.files) is not None:
+            late = behind(files, self._end)
         self._move_to_backup(late)
 
     def begin(self, epoch: int, try_: int) -> None:
@@ -320,7 +330,7 @@ class Controller:
 
     def _make_logs_end(self, start: Start) -> None:
         """Let Spark's logs end where the start has decided. What the state knows of them and they lack is written."""
-        folder, end = self._spark_logs.folder, start.end
+        folder, end = self._spark_logs.files, start.end
         if folder is None or end is None:
             self._move_to_backup(start.decision.rewind)
             return
@@ -328,8 +338,8 @@ class Controller:
         folder.remove_checksums()  # a loss of power leaves some of them without, or with another, file
         if wrong := differing(folder, end):
             data = recorded_bytes(self._store, end.listing, wrong)
-            self._log.check_newest(self._run)
             for path in wrong:
+                self._log.check_newest(self._run)
                 folder.write(path, data[path])
             _log.warning(
                 "%d files of Spark's checkpoint %s were missing or damaged and are written again from the state, so "
@@ -346,7 +356,7 @@ class Controller:
 
     def _spark_listing(self, epoch: int) -> Listing:
         with self._guard:
-            if self._spark_logs.folder is not None and epoch not in self._listings:
+            if self._spark_logs.files is not None and epoch not in self._listings:
                 raise RuntimeError(f"epoch {epoch} is committed before Spark's logs of it are recorded")
             return self._listings.get(epoch, {})
 

@@ -13,7 +13,7 @@ from tailrace.commit.log import CommitLog, Damaged, Entry, Fence, History
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.recovery.rebuild import behind, differing, logs_end, refuse_other_query
 from tailrace.commit.recovery.recovery_point import RecoveryDecision, decide
-from tailrace.commit.spark_logs.log_files import SparkLogFolder
+from tailrace.commit.spark_logs.log_files import SparkLogPlace
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import TailraceError
 from tailrace.ids import NO_EPOCH
@@ -160,7 +160,7 @@ def inspect(
     commits: Sequence[int],
     offsets: Sequence[int],
     copies: ObjectStore | None = None,
-    folder: SparkLogFolder | None = None,
+    folder: SparkLogPlace | None = None,
 ) -> Inspection:
     """``commits``, ``offsets``: epochs in Spark's own logs; ``folder``: where these lie on a disk.
 

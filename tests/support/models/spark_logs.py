@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class FakeSparkLogs:
-    """As in an object store: nothing of them is recorded with the state."""
+    """Where Tailrace cannot write: nothing of them is recorded with the state."""
 
-    folder = None
+    files = None
     commits: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 

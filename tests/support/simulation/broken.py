@@ -25,6 +25,7 @@ from tailrace.commit.phases import Phases
 from tailrace.commit.recovery import rebuild
 from tailrace.commit.recovery import start as starts
 from tailrace.commit.spark_logs import records as spark_records
+from tailrace.commit.spark_logs.log_files import SparkLogObjects
 from tailrace.env import clock
 from tailrace.errors import CheckpointError, FencedError, QueryStopped, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
@@ -160,13 +161,18 @@ def sleeper_records_and_releases(patch: pytest.MonkeyPatch) -> None:
     """A run that was replaced on another machine records an epoch, and does not look whether it was replaced."""
 
     def unchecked(self: Controller, epoch: int) -> None:
-        if self._spark_logs.folder is not None and epoch not in self._listings:
+        if self._spark_logs.files is not None and epoch not in self._listings:
             before = self._listings.get(epoch - 1, {})
-            record = spark_records.take_record(self._spark_logs.folder, epoch, self._fence, before)
+            record = spark_records.take_record(self._spark_logs.files, epoch, self._fence, before)
             spark_records.put_record(self._store, record)
             self._listings[epoch] = record.listing
 
     patch.setattr(Controller, "record_spark_logs", unchecked)
+
+
+def far_checkpoint_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """Spark's logs in an object store last, so they are believed: whatever a driver that was replaced does to them."""
+    patch.setattr(SparkLogObjects, "files", None)
 
 
 def jvms_die_with_their_drivers(patch: pytest.MonkeyPatch) -> None:

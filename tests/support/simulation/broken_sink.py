@@ -51,6 +51,11 @@ def sink_never_decided(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SinkManifests, "put", lambda self, manifest: manifest)
 
 
+def manifest_believed(patch: pytest.MonkeyPatch) -> None:
+    """A run goes by a manifest that a killed one has put, and may not have synced."""
+    patch.setattr(SinkManifests, "decided", SinkManifests.read)
+
+
 def sink_without_fence(patch: pytest.MonkeyPatch) -> None:
     """A run that has slept through the end of its epoch, and of the epoch's manifest, shows its files.
 

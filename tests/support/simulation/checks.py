@@ -35,9 +35,7 @@ from support.simulation.spark import (
     Batch,
     Files,
     SparkFailed,
-    end_of,
     epochs,
-    files_of,
     resume,
     source_number,
     source_paths,
@@ -77,7 +75,7 @@ class Checks:
         self._known: History | None = None  # as it is now
         self._spark: Files | None = None  # likewise: Spark's logs
         self._objects: dict[str, tuple[bytes, dict[int, State]]] = {}
-        self._ends: dict[tuple[str, int], int] = {}  # of epochs, by checkpoint, in rows of the source
+        self._ends: dict[tuple[str, int], int] = {}  # of epochs, by run, in rows of the source
         self.sink: dict[int, tuple[Batch, Sunk]] = {}
 
     # Events of the simulation ---------------------------------------------------------------------------------------
@@ -99,12 +97,9 @@ class Checks:
             return
         self.recoverable()
 
-    def planned(self, root: str) -> None:
-        """Offsets, or files that a source has logged, are new, other, or gone in a checkpoint of any driver."""
-        files = files_of(self._world.disk, root)
-        for epoch in epochs(files, OFFSETS):
-            if (end := end_of(files, epoch)) is not None:
-                self._ends[root, epoch] = end
+    def runs(self, run: str, batch: Batch) -> None:
+        """Spark gives an epoch to a run."""
+        self._ends[run, batch.epoch] = batch.end
 
     def forget(self) -> None:
         """Power was lost: whatever was not acknowledged may be gone, and its place free again."""
@@ -191,7 +186,7 @@ class Checks:
         if (committed := max(epochs(files, COMMITS), default=-1)) > durable + 1:
             raise self._failed(f"Spark has committed epoch {committed}, and only {durable} is durable")
         self._would_start(history, files)
-        if disk_lost and not self._world.shared:
+        if disk_lost:
             self._would_start(history, {})
 
     def _would_start(self, history: History, files: Files) -> None:
@@ -215,7 +210,7 @@ class Checks:
         """What a start decides, and the files of Spark's that it leaves."""
         left = dict(files)
         folder, store = _Snapshot(files), _Stored(self._world)
-        end = None if self._world.shared else logs_end(folder, store, history, True)
+        end = logs_end(folder, store, history, True)
         if end is None:
             wanted = decide(epochs(files, COMMITS), epochs(files, OFFSETS), history, "the state", reread=True)
             moved = list(wanted.rewind)
@@ -332,13 +327,12 @@ class Checks:
         return known[1]
 
     def _end(self, manifest: Manifest) -> int:
-        """Up to which row of the source a durable epoch goes, as the Spark of its run has planned it."""
+        """Up to which row of the source a durable epoch goes, as the Spark of its run has given it."""
         if manifest.epoch < 0:
             return 0
-        root = next(driver.root for driver in self._world.drivers if manifest.run in driver.runs)
-        if (root, manifest.epoch) not in self._ends:
-            raise self._failed(f"epoch {manifest.epoch} is durable, and Spark has not planned it")
-        return self._ends[root, manifest.epoch]
+        if (manifest.run, manifest.epoch) not in self._ends:
+            raise self._failed(f"epoch {manifest.epoch} is durable, and its run has not run it")
+        return self._ends[manifest.run, manifest.epoch]
 
 
 class _Snapshot(SparkLogFolder):

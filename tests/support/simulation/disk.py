@@ -48,6 +48,15 @@ class SimDisk(Disk):
         """As a process would find them now."""
         return self._live.get(folder, {}).keys()
 
+    def names_below(self, top: str) -> list[str]:
+        """Of files in all folders below it, relative to it."""
+        return [
+            f"{folder}/{name}"[len(top) + 1 :]
+            for folder, names in self._live.items()
+            if folder == top or folder.startswith(f"{top}/")
+            for name in names
+        ]
+
     def data(self, folder: str, name: str) -> bytes | None:
         file = self._live.get(folder, {}).get(name)
         return None if file is None else file.data

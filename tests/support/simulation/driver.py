@@ -17,9 +17,9 @@ from support.simulation.wall_clock import EpochTimeCheck
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.spark_logs.log_files import BACKUP, SparkLogFolder
+from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects
 from tailrace.env.randomness import new_run_id
-from tailrace.errors import FencedError, ReplayError, RewindNeeded
+from tailrace.errors import ReplayError, RewindNeeded
 from tailrace.spark.commit.commits import CommitRequest, Commits
 from tailrace.spark.epoch.epoch_clock import EpochClock
 from tailrace.spark.epoch.tries import EpochTries
@@ -77,8 +77,8 @@ class Driver:
 
     def _start(self, budget: RetryBudget) -> _Run:
         world, draw = self._world, self._world.scheduler.random
-        folder = SparkLogFolder(Path(self.root), world.disk)
-        logs = SharedLogs(world, self, folder) if world.shared else folder
+        on_disk = SparkLogFolder(Path(self.root), world.disk)
+        logs = on_disk if world.far_checkpoint is None else SparkLogObjects(world.far_checkpoint)
         self.runs.append(new_run_id())
         with ExitStack() as undo:
             controller = world.controller_class.start(
@@ -109,35 +109,6 @@ class _WatchedBudget(RetryBudget):
         self._world.scheduler.note(f"lost, {where}: {error}")
         self._world.checks.lost(self._fleets[-1], error)
         super().lost(where, error)
-
-
-class SharedLogs:
-    """A checkpoint in an object store: it loses nothing, and older drivers may still write there.
-
-    That a driver looks for a newer one and moves a file is one step here. Between the two a driver may sleep for long,
-    and then move a file of its successor's: that is not simulated.
-    """
-
-    folder = None
-
-    def __init__(self, world: World, driver: Driver, logs: SparkLogFolder) -> None:
-        self._world = world
-        self._driver = driver
-        self._logs = logs
-
-    def epochs(self, log: str) -> list[int]:
-        return self._logs.epochs(log)
-
-    def move_to_backup(self, path: str) -> None:
-        if self._driver is not self._world.drivers[-1]:
-            raise FencedError("it has been replaced")
-        # No operations of the simulation: none of them can be the last one before a driver sleeps.
-        disk, root = self._world.disk, self._driver.root
-        folder, _, name = path.rpartition("/")
-        data = disk.data(f"{root}/{folder}", name)
-        if data is not None:
-            disk.put_durably(f"{root}/{BACKUP}/{folder}", name, data)
-            disk.put_durably(f"{root}/{folder}", name, None)
 
 
 class _Run:
@@ -197,6 +168,7 @@ class _Run:
     def _epoch(self, batch: Batch) -> None:
         if batch.epoch != self._last + 1:
             raise RewindNeeded(f"Spark gives epoch {batch.epoch} and the state is at epoch {self._last}")
+        self._world.checks.runs(self._controller.run, batch)
         self._commits.record_spark_logs(batch.epoch)
         way = self._way(batch.epoch)
         now = self._now(batch.epoch)

@@ -78,6 +78,7 @@ class Scheduler:
         self.violation: Violation | None = None
         self.fault_at = -1  # the step at which ``fault`` is called
         self.fault: Callable[[], None] = lambda: None
+        self.look: Callable[[str], None] | None = None  # called at each point
         self._limit_s = limit_s
         self._hub = getcurrent()
         self._thread = threading.get_ident()
@@ -151,6 +152,8 @@ class Scheduler:
             raise Killed
         self.steps += 1
         self.say(task.process.name, task.name, what)
+        if self.look is not None:
+            self.look(what)
         if self.steps == self.fault_at or self.random.random() < SWITCH:
             self._ready.append(task)
             self._hub.switch()

@@ -125,7 +125,9 @@ class Spark:
         lines = [{"batchId": number, "first": first, "end": end}]
         compact = (number + 1) % COMPACT_EVERY == 0
         if compact:
-            lines = [*_file_lines(files_of(self._disk, self._root)), *lines]
+            files = files_of(self._disk, self._root)
+            _refuse_holes(files, number)
+            lines = [*_file_lines(files), *lines]
         self._write(f"{SOURCE_LOG}/{number}{'.compact' if compact else ''}", *lines)
         if compact:
             least = (number - self._kept + 1) // COMPACT_EVERY * COMPACT_EVERY - 1
@@ -232,6 +234,15 @@ def _file_lines(files: Files) -> list[dict[str, Any]]:
     paths = {source_number(path): path for path in sorted(source_paths(files))}
     first = max((number for number, path in paths.items() if path.endswith(".compact")), default=0)
     return [line for number in sorted(paths) if number >= first for line in _json_lines(files, paths[number])]
+
+
+def _refuse_holes(files: Files, number: int) -> None:
+    """Of what is compacted with this number, every list must be there, as Spark would have it."""
+    paths = {source_number(path): path for path in source_paths(files)}
+    first = max((number for number, path in paths.items() if path.endswith(".compact")), default=0)
+    for each in range(first, number):
+        if each not in paths:
+            raise SparkFailed(f"[BATCH_METADATA_NOT_FOUND] Unable to find batch {SOURCE_LOG}/{each}")
 
 
 def _offset(files: Files, epoch: int) -> int:

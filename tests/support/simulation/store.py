@@ -6,9 +6,10 @@ arrives all the same, and one that was sent again may arrive a second time, much
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, TypeVar
 
+from support.simulation.disk import SimDisk
 from support.simulation.scheduler import Killed, Scheduler
 from tailrace.env.stores.object_store import StoredObject
 from tailrace.errors import CheckpointError
@@ -27,7 +28,7 @@ class SimStore:
         self._odd = odd
         self._errors = errors
         self._changed = changed
-        self.objects: dict[str, bytes] = {}
+        self.objects: MutableMapping[str, bytes] = {}
         self.down_until = 0.0
 
     def put(self, name: str, parts: Iterable[Any]) -> int:
@@ -122,3 +123,33 @@ class SimStore:
             work()
 
         self._scheduler.later(self._scheduler.random.random() * LATE_S, arrives)
+
+
+class DiskObjects(MutableMapping[str, bytes]):
+    """Objects that Spark sees as files: both write there, and what is there lasts."""
+
+    def __init__(self, disk: SimDisk, root: str) -> None:
+        self._disk = disk
+        self._root = root
+
+    def __getitem__(self, name: str) -> bytes:
+        data = self._disk.data(*self._place(name))
+        if data is None:
+            raise KeyError(name)
+        return data
+
+    def __setitem__(self, name: str, data: bytes) -> None:
+        self._disk.put_durably(*self._place(name), data)
+
+    def __delitem__(self, name: str) -> None:
+        self._disk.put_durably(*self._place(name), None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._disk.names_below(self._root))
+
+    def __len__(self) -> int:
+        return len(self._disk.names_below(self._root))
+
+    def _place(self, name: str) -> tuple[str, str]:
+        folder, _, file = f"{self._root}/{name}".rpartition("/")
+        return folder, file

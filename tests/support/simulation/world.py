@@ -29,7 +29,7 @@ from support.simulation.file_sink import SYSTEMS, SimFiles
 from support.simulation.links import Links
 from support.simulation.scheduler import Killed, Process, Scheduler, Violation
 from support.simulation.server import Server
-from support.simulation.store import SimStore
+from support.simulation.store import DiskObjects, SimStore
 from support.simulation.tasks import SimClock, SimTasks
 from support.simulation.wall_clock import WallClock
 from tailrace.api.options import CommitMode
@@ -51,6 +51,23 @@ FAULTS_MAX = 6
 FAULT_STEPS = 200
 """Between two faults there are up to so many steps."""
 SINK_STEPS = 15
+FOCI = (
+    "sink",
+    "sinks/",
+    "sinks/",
+    "spark-logs",
+    "spark-logs",
+    "epoch-config",
+    "offsets/",
+    "commits/",
+    "sources/",
+    "log/",
+)
+"""Where a world's faults may come: at the driver's points with this in their names."""
+SERVERS_FOCI = ("to stage", "to open", "to run", "to commit", "visit an executor")
+"""Likewise, and they are those of servers and links."""
+FOCUSED, FOCUSED_FAULTS = 0.3, 3
+"""How often such a point has the fault that is due; how many more of them there are."""
 STATE, COPIES = "/sim/state", "/sim/copies"
 
 
@@ -88,6 +105,12 @@ class World:
             )
         # Spark's checkpoint: on the driver's disk, or where every driver sees it.
         self.shared = draw.random() < 0.25
+        self.far_checkpoint: SimStore | None = None
+        if self.shared:
+            self.far_checkpoint = SimStore(
+                self.scheduler, draw.choice((0.05, 0.3)), draw.choice((0.0, 0.0, 0.05)), lambda _: None
+            )
+            self.far_checkpoint.objects = DiskObjects(self.disk, CHECKPOINT)
         self._machine = 0  # of the newest driver
         self.copies = draw.random() < 0.7
         # Half of the worlds only compact: their epochs never change enough for shard snapshots.
@@ -103,7 +126,11 @@ class World:
         self._starting = False
         self._faults_left = draw.randrange(FAULTS_MAX + 1)
         self._faults: list[str] = []
-        self._to_driver = False  # the next fault
+        self._to_driver = self._to_server = False  # the next fault
+        self._focus = draw.choice((*FOCI, *SERVERS_FOCI)) if draw.random() < 0.5 else ""
+        if self._focus:
+            self._faults_left += FOCUSED_FAULTS
+            self.scheduler.look = self._look
         self._armed: Callable[[], None] | None = None
         self.scheduler.fault = self._fault
         self._next_fault()
@@ -166,8 +193,6 @@ class World:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), folder)
 
     def _file_changed(self, folder: str, name: str) -> None:
-        if folder.startswith(CHECKPOINT) and folder.endswith((f"/{sparks.OFFSETS}", f"/{sparks.SOURCE_LOG}")):
-            self.checks.planned(folder.removesuffix(f"/{sparks.OFFSETS}").removesuffix(f"/{sparks.SOURCE_LOG}"))
         for root in (STATE, self.checkpoint):
             if folder == root or folder.startswith(f"{root}/"):
                 self.checks.changed(f"{folder[len(root) + 1 :]}/{name}".lstrip("/"))
@@ -253,6 +278,17 @@ class World:
             self.scheduler.fault_at = self.scheduler.steps + self.scheduler.random.randint(1, SINK_STEPS)
             self._to_driver = True
 
+    def _look(self, point: str) -> None:
+        """Let the fault that is due come at a point of the kind that this world has chosen, or right after it."""
+        scheduler = self.scheduler
+        if self._focus not in point or scheduler.fault_at <= scheduler.steps:
+            return
+        task = scheduler.current
+        if task is not None and task.process is self.drivers[-1].process and scheduler.random.random() < FOCUSED:
+            scheduler.fault_at = scheduler.steps + scheduler.random.choice((0, 0, 0, 1, 2, 5, SINK_STEPS))
+            self._to_server = self._focus in SERVERS_FOCI
+            self._to_driver = not self._to_server
+
     def _fault(self) -> None:
         draw = self.scheduler.random
         faults = (
@@ -280,8 +316,16 @@ class World:
             self._next_fault()
             return
         if self._to_driver:
-            faults = (self._kill_driver, self._lose_power, *(self._freeze_driver,) * 3)
-        self._to_driver = False
+            lost = () if self.shared else (self._lose_checkpoint, self._lose_machine)
+            faults = (
+                *(self._kill_driver, self._lose_power) * 2,
+                *(self._freeze_driver,) * 3,
+                self._kill_driver_but_not_its_jvm,
+                *lost,
+            )
+        if self._to_server:
+            faults = (self._kill_server, self._freeze_server, self._cut_link, self._fail_call)
+        self._to_driver = self._to_server = False
         chosen = draw.choice(faults)
         self._faults.append(chosen.__name__)
         self.scheduler.say("", "", chosen.__name__)

@@ -1,7 +1,8 @@
-"""Spark's logs in a checkpoint on a disk, made again what the state says they are.
+"""Spark's logs, made again what the state says they are.
 
 Spark does not sync its logs and may lose any of them, whole or in part, with the machine's power; a disk may be lost
-with all of them; and a JVM that outlives its driver may write to them behind a start. The state location has what a
+with all of them; a JVM that outlives its driver may write to them behind a start, and so may a driver that was replaced
+where they lie in an object store. The state location has what a
 start needs (``commit.spark_records``), so a start asks the logs for little:
 
 - *d* is the newest durable epoch. If the record of epoch *d + 1* is there, a sink may have seen that epoch: the logs
@@ -23,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.commit.log import History
-from tailrace.commit.spark_logs.log_files import METADATA, SparkLogFolder, is_first_offsets, is_whole, query_id
+from tailrace.commit.spark_logs.log_files import METADATA, SparkLogPlace, is_first_offsets, is_whole, query_id
 from tailrace.commit.spark_logs.records import Listing, SparkRecord, fence_of, newest_record, recorded_bytes
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError
@@ -43,7 +44,7 @@ class LogsEnd:
     record: SparkRecord | None = None
 
 
-def logs_end(folder: SparkLogFolder, store: ObjectStore, history: History, reread: bool) -> LogsEnd | None:
+def logs_end(folder: SparkLogPlace, store: ObjectStore, history: History, reread: bool) -> LogsEnd | None:
     """Where a start lets Spark's logs end. ``None`` where the state does not say, so that the logs must be taken as
 
     they are: it was made with a checkpoint elsewhere, or they are ahead of it by more than a crash can explain.
@@ -67,7 +68,7 @@ def logs_end(folder: SparkLogFolder, store: ObjectStore, history: History, rerea
     return LogsEnd(committed, d, newest.spark_logs)
 
 
-def refuse_other_query(folder: SparkLogFolder, store: ObjectStore, listing: Listing) -> None:
+def refuse_other_query(folder: SparkLogPlace, store: ObjectStore, listing: Listing) -> None:
     """Refuse a checkpoint that is another query's."""
     metadata = folder.read(METADATA)
     here = query_id(metadata)
@@ -82,7 +83,7 @@ def refuse_other_query(folder: SparkLogFolder, store: ObjectStore, listing: List
         )
 
 
-def behind(folder: SparkLogFolder, end: LogsEnd) -> list[str]:
+def behind(folder: SparkLogPlace, end: LogsEnd) -> list[str]:
     """Files that must leave the logs, in this order."""
     offsets = [epoch for epoch in folder.epochs("offsets") if epoch > end.planned]
     commits = [epoch for epoch in folder.epochs("commits") if epoch > end.committed]
@@ -103,7 +104,7 @@ def behind(folder: SparkLogFolder, end: LogsEnd) -> list[str]:
     return paths
 
 
-def differing(folder: SparkLogFolder, end: LogsEnd) -> list[str]:
+def differing(folder: SparkLogPlace, end: LogsEnd) -> list[str]:
     """Files that must be written, as they are missing or not what was recorded."""
     # What sources have logged before the offsets that speak of it.
     return [path for path in sorted(end.listing, reverse=True) if not end.listing[path].is_of(folder.read(path))]

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from tailrace.commit.log import History
 from tailrace.commit.manifest import EMPTY, NO_ENTRY, Manifest
-from tailrace.commit.spark_logs.log_files import SparkLogFolder
+from tailrace.commit.spark_logs.log_files import SparkLogPlace
 from tailrace.errors import CheckpointError
 from tailrace.ids import NO_EPOCH
 
@@ -36,8 +36,9 @@ class SparkLogs(Protocol):
     """Spark's own logs of a query, ``commits`` and ``offsets``."""
 
     @property
-    def folder(self) -> SparkLogFolder | None:
-        """Where they lie on a disk: what a loss of power may take from them is recorded with the state."""
+    def files(self) -> SparkLogPlace | None:
+        """Where they are recorded with the state, since they may be lost or changed by others; None where Tailrace
+        cannot write to them."""
 
     def epochs(self, log: str) -> Sequence[int]: ...
 

@@ -78,7 +78,7 @@ def decide_start(
     """``fence``: the number of the start's own, once it has one."""
     history = log.read().without(fence)
     _check_plan(store, history, request)
-    folder = spark_logs.folder
+    folder = spark_logs.files
     end = None if folder is None else logs_end(folder, store, history, request.reread)
     if end is None:
         commits, offsets = spark_logs.epochs("commits"), spark_logs.epochs("offsets")

@@ -39,7 +39,7 @@ class SparkLogFolder:
         self._disk = disk or Disk()
 
     @property
-    def folder(self) -> SparkLogFolder:
+    def files(self) -> SparkLogFolder:
         return self
 
     def epochs(self, log: str) -> list[int]:
@@ -53,14 +53,7 @@ class SparkLogFolder:
 
     def source_files(self) -> dict[str, dict[int, str]]:
         """By source's folder, the paths of its files by their numbers."""
-        found: dict[str, dict[int, str]] = {}
-        for path, _ in self._disk.files(self.root / "sources"):
-            if match := _SOURCE_FILE.fullmatch(path.relative_to(self.root).as_posix()):
-                numbers = found.setdefault(match.group(1), {})
-                # A number may have a plain file and a compact one where Spark was killed between the two.
-                if match.group(3) or int(match.group(2)) not in numbers:
-                    numbers[int(match.group(2))] = match.group(0)
-        return found
+        return by_sources(path.relative_to(self.root).as_posix() for path, _ in self._disk.files(self.root / "sources"))
 
     def read(self, path: str) -> bytes | None:
         """The file's bytes; ``None`` where there is none."""
@@ -123,8 +116,34 @@ class SparkLogObjects:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
+    @property
+    def root(self) -> str:
+        return self._store.uri.rstrip("/")
+
+    @property
+    def files(self) -> SparkLogObjects:
+        return self
+
     def epochs(self, log: str) -> list[int]:
         return spark_epochs(self._store, log)
+
+    def source_files(self) -> dict[str, dict[int, str]]:
+        """By source's folder, the paths of its files by their numbers."""
+        return by_sources(each.name for each in self._store.list("sources/"))
+
+    def read(self, path: str) -> bytes | None:
+        """The object's bytes; ``None`` where there is none."""
+        try:
+            return self._store.get(path)
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put the object in place of what is there."""
+        self._store.put(path, [data])
+
+    def remove_checksums(self) -> None:
+        """There are none."""
 
     def move_to_backup(self, path: str) -> None:
         """Take the object out of the log. One that is gone already is fine."""
@@ -134,6 +153,20 @@ class SparkLogObjects:
             return
         self._store.put(f"{BACKUP}/{path}", [data])
         self._store.delete([path])
+
+
+SparkLogPlace = SparkLogFolder | SparkLogObjects
+
+
+def by_sources(paths: Iterable[str]) -> dict[str, dict[int, str]]:
+    """Of these paths, the files of sources: by source, by number."""
+    found: dict[str, dict[int, str]] = {}
+    for match in filter(None, map(_SOURCE_FILE.fullmatch, paths)):
+        numbers = found.setdefault(match.group(1), {})
+        # A number may have a plain file and a compact one where Spark was killed between the two.
+        if match.group(3) or int(match.group(2)) not in numbers:
+            numbers[int(match.group(2))] = match.group(0)
+    return found
 
 
 def spark_epochs(store: ObjectStore, log: str) -> list[int]:
@@ -165,6 +198,13 @@ def is_first_offsets(path: str, data: bytes | None) -> bool:
         return False
     found = _parsed(data.lstrip(b"\0").partition(b"\n")[2])
     return found is not None and not (isinstance(found, dict) and "batchId" in found)
+
+
+def logged_offsets(data: bytes) -> list[int]:
+    """Of an entry in ``offsets``, the numbers of the newest lists of files that the epoch reads."""
+    found = [_parsed(line) for line in data.split(b"\n")[2:]]
+    numbers = [each["logOffset"] for each in found if isinstance(each, dict) and "logOffset" in each]
+    return [number for number in numbers if isinstance(number, int) and number >= 0]
 
 
 def query_id(metadata: bytes | None) -> str | None:

@@ -1,7 +1,8 @@
 """What Spark's own logs say of an epoch, recorded with the state before a sink sees the epoch's rows.
 
-Spark does not sync its logs, and they may lie on a disk that dies with its machine. So where the checkpoint is on a
-disk, each epoch gets a record in the state location: its offsets, Spark's commit of the epoch before, and what sources
+Spark does not sync its logs, and they may lie on a disk that dies with its machine. Where they lie in an object store,
+a driver that was replaced may wake up and move or write files of its successor's. So each epoch gets a record in the
+state location: its offsets, Spark's commit of the epoch before, and what sources
 have written since (``commit.spark_logs`` says which files there are). A record holds a file once, when it is new, and
 lists for every other file that Spark would need to replay the epoch which record holds it. The manifest of an epoch has
 the same list. The newest ``.compact`` file of a source makes its older ones unneeded, so that a list does not grow
@@ -24,9 +25,9 @@ from typing import Any
 from zlib_ng.zlib_ng import compress, crc32, decompress
 from zlib_ng.zlib_ng import error as CompressionError
 
-from tailrace.commit.spark_logs.log_files import METADATA, SparkLogFolder, is_log_path
+from tailrace.commit.spark_logs.log_files import METADATA, SparkLogPlace, by_sources, is_log_path, logged_offsets
 from tailrace.env.stores.object_store import ObjectStore, locate
-from tailrace.errors import CheckpointError, CorruptionError
+from tailrace.errors import CorruptionError, RewindNeeded
 from tailrace.log import filenames
 from tailrace.log.format import damaged, decode_entry, encode_entry
 from tailrace.log.typed_json import MalformedError, item
@@ -77,8 +78,12 @@ class SparkRecord:
     files: Mapping[str, bytes]
 
 
-def take_record(folder: SparkLogFolder, epoch: int, fence: int, before: Listing) -> SparkRecord:
-    """The record of an epoch that Spark is running. ``before``: the listing of the epoch before."""
+def take_record(folder: SparkLogPlace, epoch: int, fence: int, before: Listing) -> SparkRecord:
+    """The record of an epoch that Spark is running. ``before``: the listing of the epoch before.
+
+    Raises ``RewindNeeded`` where a file is gone that Spark has just written: a record without it would replay the epoch
+    without its rows.
+    """
     name = filenames.spark_record_name(epoch, fence)
     listing: dict[str, RecordedFile] = {}
     files: dict[str, bytes] = {}
@@ -88,12 +93,21 @@ def take_record(folder: SparkLogFolder, epoch: int, fence: int, before: Listing)
         elif (data := folder.read(path)) is not None:
             files[path] = data
             listing[path] = RecordedFile(name, crc32(data))
-    if f"offsets/{epoch}" not in files:
-        raise CheckpointError(
-            f"Spark runs epoch {epoch}, and {folder.root}/offsets/{epoch} is missing: something else deletes or writes "
-            "there. Give the query a checkpointLocation of its own."
+    offsets = files.get(f"offsets/{epoch}")
+    if offsets is None or not all(_reaches(listing, number) for number in logged_offsets(offsets)):
+        missing = f"offsets/{epoch}" if offsets is None else f"a list of files in sources/ that offsets/{epoch} names"
+        raise RewindNeeded(
+            f"Spark runs epoch {epoch}, and {missing} is gone from {folder.root}: a driver that this one has replaced "
+            "moves files there, or something else does. If this comes again and again, give the query a "
+            "checkpointLocation of its own"
         )
     return SparkRecord(epoch, name, listing, files)
+
+
+def same_plan(listing: Listing, other: Listing, epoch: int) -> bool:
+    """Whether the second listing has all that the first one says of the epoch's rows, as it is there."""
+    plan = [path for path in listing if path == f"offsets/{epoch}" or path.startswith("sources/")]
+    return all(path in other and other[path].crc32 == listing[path].crc32 for path in plan)
 
 
 def put_record(store: ObjectStore, record: SparkRecord) -> None:
@@ -158,7 +172,7 @@ def recorded_bytes(store: ObjectStore, listing: Listing, paths: Iterable[str]) -
     return found
 
 
-def _needed(folder: SparkLogFolder, epoch: int) -> list[str]:
+def _needed(folder: SparkLogPlace, epoch: int) -> list[str]:
     """What Spark reads to replay ``epoch``.
 
     Of a source, the newest compact list and what follows it. Also the compact list before that one: from the distance
@@ -171,6 +185,15 @@ def _needed(folder: SparkLogFolder, epoch: int) -> list[str]:
         first = compact[-1] if compact else 0
         sources += [path for number, path in sorted(files.items()) if number >= first or number in compact]
     return [METADATA, *sorted(sources), *before, f"offsets/{epoch}"]
+
+
+def _reaches(listing: Listing, number: int) -> bool:
+    """Whether some source has every list of files up to this one, from its newest compact list on."""
+    by_source = by_sources(listing).values()
+    firsts = [max((n for n, path in files.items() if path.endswith(".compact")), default=0) for files in by_source]
+    return any(
+        all(each in files for each in range(first, number + 1)) for files, first in zip(by_source, firsts, strict=True)
+    )
 
 
 def _parts(name: str) -> tuple[int, int]:

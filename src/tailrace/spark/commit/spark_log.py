@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import AnalysisException
 
-from tailrace.commit.spark_logs.log_files import BACKUP, SparkLogFolder, SparkLogObjects, numbers_of, spark_epochs
+from tailrace.commit.spark_logs.log_files import BACKUP, SparkLogFolder, SparkLogObjects, SparkLogPlace, numbers_of
 from tailrace.env.files.disk import Disk
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.location import CLOUD_SCHEMES, HDFS_SCHEMES, open_store
@@ -33,12 +33,19 @@ class SparkLogFiles:
     def __init__(self, spark: SparkSession, checkpoint: str, disk: Disk | None = None) -> None:
         self._spark = spark
         self._checkpoint = checkpoint.rstrip("/") if not is_local(checkpoint) else checkpoint
-        self.folder = SparkLogFolder(Path(open_store(checkpoint).uri), disk) if is_local(checkpoint) else None
+        self._folder = SparkLogFolder(Path(open_store(checkpoint).uri), disk) if is_local(checkpoint) else None
+
+    @cached_property
+    def files(self) -> SparkLogPlace | None:
+        """Where Tailrace can write to them, and records them with the state."""
+        if self._folder is not None:
+            return self._folder
+        return None if self.fixed else SparkLogObjects(open_store(self._checkpoint))
 
     @cached_property
     def fixed(self) -> tuple[str, ...]:
         """Why the logs cannot be rewound, where they cannot."""
-        if self.folder is not None:
+        if self._folder is not None:
             return ()
         scheme = self._checkpoint.partition(":")[0].lower()
         if scheme not in (*CLOUD_SCHEMES, *HDFS_SCHEMES):
@@ -57,27 +64,22 @@ class SparkLogFiles:
 
     def epochs(self, log: str) -> list[int]:
         """The epochs that have a file in ``commits`` or ``offsets``; empty where there is no checkpoint yet."""
-        if self.folder is not None:
-            return self.folder.epochs(log)
-        if "fixed" in self.__dict__ and not self.fixed:  # our own store sees the same, and needs no job of Spark's
-            return spark_epochs(open_store(self._checkpoint), log)
+        if self.files is not None:
+            return self.files.epochs(log)
         try:
-            files = self._spark.read.format("binaryFile").load(f"{self._checkpoint}/{log}")
-            return numbers_of(row.path for row in files.select("path").collect())
+            found = self._spark.read.format("binaryFile").load(f"{self._checkpoint}/{log}")
+            return numbers_of(row.path for row in found.select("path").collect())
         except AnalysisException:  # no such path: the query has not run yet
             return []
 
     def move_to_backup(self, path: str) -> None:
-        if self.folder is not None:
-            self.folder.move_to_backup(path)
-            return
-        if self.fixed:
+        if self.files is None:
             raise CheckpointError(
                 f"Spark's checkpoint {self._checkpoint} is one epoch ahead of the state, and {path} must be moved out "
                 f"of it before the query can go on. But {self.fixed[0]}. Move {path} away by hand, or start with new "
                 "locations."
             )
-        SparkLogObjects(open_store(self._checkpoint)).move_to_backup(path)
+        self.files.move_to_backup(path)
 
     def _is_same_place(self, store: ObjectStore) -> bool:
         name = f"{BACKUP}/place-{short_id()}"

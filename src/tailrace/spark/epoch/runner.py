@@ -1,7 +1,7 @@
 """One epoch, as the driver runs it inside ``foreachBatch``. The batch that it gets is the receipts of the ingest tasks.
 
 Order, and why it is exactly once:
-1. Spark's logs of the epoch are recorded where a disk may lose them; the epoch's config is fixed, and recorded where
+1. Spark's logs of the epoch are recorded wherever we can write to them; the epoch's config is fixed, and recorded where
    the manifest becomes durable only after the sink;
 2. ingest: tasks stage rows; the job's end is a barrier, and only committed attempts have receipts;
 3. prepare on every server, then apply: no server changes before all have every committed attempt's rows;

@@ -35,7 +35,7 @@ from tailrace.spark.servers.losses import RetryBudget
 _RELEASE_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
 _log = logging.getLogger("tailrace")
-_CONCURRENT = "Multiple streaming jobs detected"
+_CHANGED_BY_OTHERS = ("Multiple streaming jobs detected", "BATCH_METADATA_NOT_FOUND")
 _Run = TypeVar("_Run")
 
 
@@ -71,8 +71,8 @@ def last_epoch_lost(error: BaseException) -> BaseException:
 
 
 def written_by_others(error: BaseException) -> bool:
-    """Whether Spark has ended its query since somebody else has written an entry of its logs before it."""
-    return _CONCURRENT in str(error)
+    """Whether Spark has ended its query since somebody else has written an entry of its logs, or taken one away."""
+    return any(each in str(error) for each in _CHANGED_BY_OTHERS)
 
 
 class Failure:
@@ -122,8 +122,8 @@ class Running:
         if found is None or not written_by_others(found):
             return None
         return RewindNeeded(
-            "somebody else has written to Spark's logs what it was about to write: the JVM of a driver that was "
-            "killed, or a newer run. The query starts again, unless it was replaced"
+            "somebody else has changed Spark's logs: the JVM of a driver that was killed, a driver that was replaced, "
+            "or a newer run. The query starts again, unless it was replaced"
         )
 
 
