@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQueryListener
@@ -105,3 +106,27 @@ def test_queries_of_spark_are_reported_as_ever(session: SparkSession, tmp_path: 
     assert {each.stateOperators[0].operatorName for each in seen} == {"stateStoreSave"}
     assert "ingest" not in seen[0].durationMs
     session.streams.removeListener(listener)
+
+
+def test_the_ui_of_spark_keeps_the_state_of_a_query(session: SparkSession, tmp_path: Path) -> None:
+    """By the listener that fills the UI's tab, and what the tab is drawn from. The session of the tests has no UI."""
+    jvm: Any = SparkContext._jvm
+    context: Any = session.sparkContext
+    kept = jvm.org.apache.spark.util.kvstore.InMemoryStore()
+    store = jvm.org.apache.spark.status.ElementTrackingStore(kept, context._jsc.sc().conf())
+    sparks = jvm.org.apache.spark.sql.streaming.ui.StreamingQueryStatusListener(context._jsc.sc().conf(), store)
+    manager: Any = session.streams
+    manager._jsqm.addListener(sparks)
+    query = run_to_its_end(counts(session, tmp_path), tmp_path / "check")
+    shown = jvm.org.apache.spark.sql.execution.ui.StreamingQueryStatusStore(store).allQueryUIData
+
+    def ended() -> bool:
+        return shown().size() == 1 and not shown().apply(0).summary().isActive()
+
+    wait_until("the last event", ended, 30)
+    data = shown().apply(0)
+    assert data.summary().name() == "watched"
+    seen = [each.stateOperators()[0].numRowsTotal() for each in data.recentProgress()]
+    assert seen == [each.state_rows for each in query.recentProgress] and max(seen) > 0
+    assert data.lastProgress().eventTime()["watermark"] == query.lastProgress["eventTime"]["watermark"]
+    manager._jsqm.removeListener(sparks)
