@@ -64,6 +64,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "testing": ("",),
     "testing.shaped_reads": ("env.files.shaped_reads",),  # a slow disk is part of the environment
     "testing.processors": ("api", "operators", "spark.processors", "spark.sources"),  # what servers run, without them
+    "testing.queries": (
+        *("api", "operators", "plan", "state.rows", "env.files.scratch"),
+        *("spark.processors", "spark.sources", "spark.epoch"),
+        "testing",
+    ),
+    "testing.schemas": ("spark.sources",),
     "testing.bench": (
         "operators",
         "state",

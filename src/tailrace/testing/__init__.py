@@ -11,6 +11,7 @@ from tailrace.testing.compare import describe, differences
 from tailrace.testing.lateness import Contribution, Judgement, judge
 from tailrace.testing.oracle import ExpectedEpoch, expected
 from tailrace.testing.processors import ProcessorTester
+from tailrace.testing.queries import QueryTester
 from tailrace.testing.question import Aggregate, Question, Windows
 from tailrace.testing.scripted_source import ScriptedSource
 
@@ -20,6 +21,7 @@ __all__ = [
     "ExpectedEpoch",
     "Judgement",
     "ProcessorTester",
+    "QueryTester",
     "Question",
     "ScriptedSource",
     "Windows",

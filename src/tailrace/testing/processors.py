@@ -6,30 +6,24 @@ PySpark's ``TwsTester`` knows no time-to-live. Time stands still between two bat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import types as spark_types
 
 from tailrace.api.checks.stateful_processor import stateful_processing, time_mode_of
 from tailrace.api.columns import resolve
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.processors import ProcessorCode, TimeMode
 from tailrace.api.relations import OutputMode, Watermark
-from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.output import schema_of
 from tailrace.operators.registry import ingest_of, operator_with, plan_operator
 from tailrace.operators.resources import Resources
 from tailrace.spark.processors.code import TIMEOUTS, group_state_code, processor_code
-from tailrace.spark.sources.schema import fields_of, spark_type
-from tailrace.types import DataType
-
-_ALIASES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
-_COLUMN = re.compile(r"\s*`?(\w+)`?\s*:?\s+([a-zA-Z_]+)\s*(\(\s*\d+\s*(?:,\s*\d+\s*)?\))?\s*", re.ASCII)
+from tailrace.spark.sources.schema import fields_of
+from tailrace.testing.schemas import struct_of
 
 
 class ProcessorTester:
@@ -65,7 +59,7 @@ class ProcessorTester:
         timezone: str = "UTC",
     ) -> None:
         mode = time_mode_of(timeMode, "ProcessorTester")
-        code = processor_code(processor, output, mode, timezone, pandas=pandas, parse=_struct)
+        code = processor_code(processor, output, mode, timezone, pandas=pandas, parse=struct_of)
         self._open(code, rows, keys, mode, eventTime, delay, timeouts=False)
 
     @classmethod
@@ -84,7 +78,7 @@ class ProcessorTester:
     ) -> ProcessorTester:
         """Of a function that ``applyInPandasWithState`` takes."""
         code = group_state_code(
-            func, output, state, timeoutConf, timezone, watermarked=eventTime is not None, parse=_struct
+            func, output, state, timeoutConf, timezone, watermarked=eventTime is not None, parse=struct_of
         )
         made = cls.__new__(cls)
         mode = TIMEOUTS[timeoutConf]
@@ -102,7 +96,7 @@ class ProcessorTester:
         *,
         timeouts: bool,
     ) -> None:
-        fields = fields_of(_struct(rows))
+        fields = fields_of(struct_of(rows))
         watermark, self._delay = None, 0
         if event_time is not None:
             self._delay = parse_duration(delay, "ProcessorTester: delay", zero_ok=True)
@@ -159,33 +153,3 @@ class ProcessorTester:
     def keys_kept(self) -> int:
         """Keys that have state or timers."""
         return int(self._operator.rows)
-
-
-def _struct(schema: object) -> spark_types.StructType:
-    """As the session would read it; a text of plain types needs none."""
-    if isinstance(schema, spark_types.StructType):
-        return schema
-    if not isinstance(schema, str):
-        raise AnalysisError(f"a schema is a text ('user string, n bigint') or a StructType, but got {schema!r}")
-    made, at = spark_types.StructType(), 0
-    while at < len(schema):
-        found = _COLUMN.match(schema, at)
-        if found is None or schema[found.end() : found.end() + 1] not in ("", ","):
-            raise AnalysisError(
-                f"schema {schema!r} cannot be read without a Spark session: write plain columns ('user string, n "
-                f"bigint'), or give a StructType"
-            )
-        made.add(found.group(1), _type(found.group(2).lower(), found.group(3) or "", schema))
-        at = found.end() + 1
-    return made
-
-
-def _type(name: str, arguments: str, schema: str) -> spark_types.DataType:
-    arguments = re.sub(r"\s", "", arguments)
-    if name in ("decimal", "dec", "numeric"):
-        name, arguments = "decimal", arguments or "(10,0)"
-        arguments = arguments if "," in arguments else arguments.replace(")", ",0)")
-    plain = DataType(_ALIASES.get(name, name) + arguments)
-    if plain.kind is None:
-        raise AnalysisError(f"schema {schema!r}: {plain} cannot be read without a Spark session: give a StructType")
-    return spark_type(plain)

@@ -43,7 +43,11 @@ def aggregate_of(aggregate: Aggregate) -> Any:
 
 def tailrace_stream(frame: DataFrame, question: Question) -> Any:
     """The question in Tailrace's words, up to ``writeStream``."""
-    stream = tr.stream(frame)
+    return asked(tr.stream(frame), question)
+
+
+def asked(stream: Any, question: Question) -> Any:
+    """The question, of a stream of Tailrace's."""
     if question.delay is not None and question.time_column is not None:
         stream = stream.withWatermark(question.time_column, micros(question.delay))
     groups: list[Any] = list(question.keys)
