@@ -66,7 +66,7 @@ def test_a_killed_system_loses_nothing(data: Path, places: Servers, tmp_path: Pa
     options = RunOptions("tailrace", QUERIES[query], config, data, 60, 0, kills=2, settings=settings)
     found = one_run(options, places, tmp_path, lambda *_: None)
     assert found.killed == 2
-    assert found.verdict.missing == found.verdict.wrong == found.verdict.unexpected == 0
+    assert found.verdict.exactly_once
 
 
 @pytest.mark.long

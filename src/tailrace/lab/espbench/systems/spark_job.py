@@ -59,13 +59,17 @@ def _started_on_spark(spark: SparkSession, job: Job) -> Any:
 
 
 def _started_on_tailrace(spark: SparkSession, job: Job) -> Any:
+    """Stateful queries by the exact sink; what keeps no state is left to Spark, and its epochs to ``foreachBatch``."""
     frame, write = described(spark, job)
     if job.query.key == "q2":
         stream = messages(spark, job.bootstrap, job.inputs[0])
-        writer = by_tailrace.outliers(stream).writeStream
+        writer = by_tailrace.outliers(stream).select("value").writeStream
     else:
-        writer = tr.writeStream(frame)
+        writer = tr.writeStream(frame.select("value") if job.query.to_topic else frame)
     writer = writer.outputMode("append").option("checkpointLocation", f"{job.work}/checkpoint")
+    if job.query.key in ("q1", "q2"):
+        to_kafka = writer.format("kafka").option("kafka.bootstrap.servers", job.bootstrap)
+        return to_kafka.option("topic", job.output).option("epochTopic", f"{job.output}-epochs").start()
     return writer.foreachBatch(write or _to_kafka(job)).start()
 
 
