@@ -143,6 +143,8 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "pyarrow.flight": ("server",),
     "typer": ("cli",),
     "psycopg": ("sinks", "lab"),
+    "deltalake": ("sinks",),
+    "pyiceberg": ("sinks",),
     "confluent_kafka": ("sinks", "lab"),
     "rich": ("cli", "lab"),
     "obstore": ("env",),

@@ -12,6 +12,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -116,6 +118,41 @@ def test_closed_windows_are_in_a_topic_once(spark: SparkSession, tmp_path: Path)
         found = [json.loads(value) for value in topic.values()]
     read = [[*(row[name] for name in ("k", "total", "n")), *map(at, row["window"].values())] for row in found]
     assert ordered(read) == final_rows(query)
+
+
+@pytest.mark.parametrize("format_", ["delta", "iceberg"])
+def test_tables_of_a_lake_take_windows_and_groups(spark: SparkSession, tmp_path: Path, format_: str) -> None:
+    """Both tables are made by the query: one gets a row more for each closed window, one has a row for each group."""
+    lake = {"catalog.type": "sql", "catalog.uri": f"sqlite:///{tmp_path}/lake.db", "catalog.warehouse": str(tmp_path)}
+    if format_ == "iceberg":
+        catalog = load_catalog("default", **{name.partition(".")[2]: value for name, value in lake.items()})
+        catalog.create_namespace("shop")
+
+    def found(name: str) -> pa.Table:
+        if format_ == "delta":
+            return DeltaTable(str(tmp_path / name)).to_pyarrow_table()
+        return catalog.load_table(f"shop.{name}").scan().to_arrow()
+
+    for name, question in (("windows", WINDOWED), ("groups", ROLLING)):
+        query = Scripted(spark, tmp_path / f"query-{name}", question)
+        for part in (batches(4)[:2], batches(4)[2:], ()):
+            query.feed(part)
+            frame = query.frame().where("k is not null") if name == "groups" else query.frame()
+            writer = tailrace_stream(frame, question).writeStream.outputMode(question.output_mode).format(format_)
+            writer = writer.option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True)
+            writer = writer.option("keyColumns", "k") if name == "groups" else writer
+            if format_ == "delta":
+                started = writer.start(str(tmp_path / name))
+            else:
+                started = writer.options(**lake).toTable(f"shop.{name}")
+            started.awaitTermination()
+            forget_commit(query, len(query.fed) - 1)
+        rows = [tuple(row[column] for column in ("k", "total", "n")) for row in found(name).to_pylist()]
+        if name == "groups":
+            assert ordered(rows) == [row for row in newest_rows(query) if row[0] is not None]
+        else:
+            edges = [tuple(row["window"].values()) for row in found(name).to_pylist()]
+            assert ordered((*row, *edge) for row, edge in zip(rows, edges)) == final_rows(query)
 
 
 def at(text: str) -> datetime:

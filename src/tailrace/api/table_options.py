@@ -51,16 +51,9 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class PostgresOptions(TableOptions):
-    url: str = option(
-        "url",
-        Text(),
-        None,
-        "The database: `postgresql://user@host:5432/database`. A password may also stand in the environment "
-        "(`PGPASSWORD`) or in a password file.",
-        secret=True,
-    )
-    table: str = option("table", Text(), None, "The table, with its schema where it has one: `public.counts`.")
+class KeyedOptions(TableOptions):
+    """Of tables in which a row may replace another one."""
+
     write_mode: WriteMode | None = option(
         "writeMode",
         Choice(WriteMode),
@@ -70,13 +63,6 @@ class PostgresOptions(TableOptions):
     key_columns: tuple[str, ...] = option(
         "keyColumns", Names(), (), "The columns by which rows are found in the table, as in 'window_start, auction'."
     )
-    epoch_table: str = option(
-        "epochTable", Text(), "tailrace_epochs", "The table with each query's run and epoch; made where there is none."
-    )
-
-    @property
-    def place(self) -> str:
-        return self.table
 
     def refusal(self, mode: OutputMode) -> str | None:
         chosen = self.write_mode or default_mode(self.key_columns)
@@ -88,6 +74,63 @@ class PostgresOptions(TableOptions):
             f"outputMode {mode.value!r} gives rows that replace earlier ones: name the columns by which they do, "
             f".option('keyColumns', 'window_start, auction')"
         )
+
+
+@dataclass(frozen=True)
+class PostgresOptions(KeyedOptions):
+    url: str = option(
+        "url",
+        Text(),
+        None,
+        "The database: `postgresql://user@host:5432/database`. A password may also stand in the environment "
+        "(`PGPASSWORD`) or in a password file.",
+        secret=True,
+    )
+    table: str = option("table", Text(), None, "The table, with its schema where it has one: `public.counts`.")
+    epoch_table: str = option(
+        "epochTable", Text(), "tailrace_epochs", "The table with each query's run and epoch; made where there is none."
+    )
+
+    @property
+    def place(self) -> str:
+        return self.table
+
+
+@dataclass(frozen=True)
+class DeltaOptions(KeyedOptions):
+    path: str = option(
+        "path", Text(), None, "The table's folder, or its URI in an object store. Made where there is none."
+    )
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Settings of the object store's client, by their names with ``storage.`` before them."""
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        return _no_update(self.write_mode) or super().refusal(mode)
+
+
+@dataclass(frozen=True)
+class IcebergOptions(KeyedOptions):
+    table: str = option("table", Text(), None, "The table in its catalogue: `shop.counts`. Made where there is none.")
+    catalog: str = option(
+        "catalog", Text(), "default", "The catalogue's name, as pyiceberg's configuration file has it."
+    )
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The catalogue's settings, by the names of pyiceberg with ``catalog.`` before them."""
+
+    @property
+    def place(self) -> str:
+        return self.table
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        return _no_update(self.write_mode) or super().refusal(mode)
+
+
+def _no_update(mode: WriteMode | None) -> str | None:
+    return "writeMode 'update' is for databases: use 'upsert', or 'append'" if mode is WriteMode.UPDATE else None
 
 
 class Delivery(StrEnum):
@@ -124,7 +167,12 @@ class KafkaOptions(TableOptions):
         return self.topic
 
 
-TABLE_FORMATS: Mapping[str, TableOptions] = {"postgresql": PostgresOptions(), "kafka": KafkaOptions()}
+TABLE_FORMATS: Mapping[str, TableOptions] = {
+    "postgresql": PostgresOptions(),
+    "kafka": KafkaOptions(),
+    "delta": DeltaOptions(),
+    "iceberg": IcebergOptions(),
+}
 """By format: the options with their defaults."""
 
 
@@ -138,9 +186,10 @@ def parse_table_options(name: str, given: Mapping[str, str]) -> TableOptions:
     default = TABLE_FORMATS[name]
     names = {declaration.name.lower(): declaration.name for declaration, _ in declared(default)}
     ours: dict[str, str] = {}
+    prefix, settings = _CLIENT.get(name, (None, ""))
     client: list[tuple[str, str]] = []
     for key, value in given.items():
-        if isinstance(default, KafkaOptions) and key.lower().startswith(_CLIENT) and key.lower() not in names:
+        if prefix is not None and key.lower().startswith(prefix) and key.lower() not in names:
             client.append((key, value))
             continue
         if key.lower() not in names:
@@ -152,13 +201,19 @@ def parse_table_options(name: str, given: Mapping[str, str]) -> TableOptions:
             )
         ours[names[key.lower()]] = value
     options = parsed(default, ours)
-    if isinstance(options, KafkaOptions):
-        options = replace(options, client=tuple(client))
+    if client:
+        options = replace(options, **{settings: tuple(client)})  # type: ignore[arg-type]  # by name
     for declaration, value in declared(options):
         if value is None and declaration.name in _NEEDED.get(name, ()):
             raise AnalysisError(f"format {name!r} needs .option({declaration.name!r}, ...): {declaration.meaning}")
     return options
 
 
-_NEEDED = {"postgresql": ("url", "table"), "kafka": ("kafka.bootstrap.servers", "topic")}
-_CLIENT = "kafka."
+_NEEDED = {
+    "postgresql": ("url", "table"),
+    "kafka": ("kafka.bootstrap.servers", "topic"),
+    "delta": ("path",),
+    "iceberg": ("table",),
+}
+_CLIENT = {"kafka": ("kafka.", "client"), "delta": ("storage.", "storage"), "iceberg": ("catalog.", "settings")}
+"""By format: how the names of its client's settings begin, and the field that has them."""

@@ -109,7 +109,8 @@ class DataStreamWriter:
         return self
 
     def format(self, source: str) -> DataStreamWriter:
-        """One of Spark's formats of files by name, ``postgresql``, ``kafka``, ``memory``, ``console`` or ``noop``."""
+        """One of Spark's formats of files by name, ``postgresql``, ``kafka``, ``delta``, ``iceberg``, or ``memory``,
+        ``console``, ``noop``."""
         if not isinstance(source, str) or not source.strip():
             raise AnalysisError(f"format takes a format's name, for example 'parquet', but got {source!r}")
         name = source.strip()
@@ -198,13 +199,13 @@ class DataStreamWriter:
         queryName: str | None = None,
         **options: OptionValue,
     ) -> StreamingQuery:
-        """Starts the query into a table by its name, of a format that has tables with names (``postgresql``)."""
+        """Starts the query into a table by its name. Tables have names in ``postgresql`` and ``iceberg``."""
         name = (format or self._format or "").lower()
         if "table" not in table_option_names(name):
             raise AnalysisError(
                 f"toTable({tableName!r}) needs a format whose tables take an epoch by one transaction: "
-                f".format('postgresql'). Spark's own tables would have a replayed epoch twice: use foreachBatch with a "
-                f"write that is idempotent by epoch, or format('parquet') with a path"
+                f".format('postgresql') or 'iceberg'. Spark's own tables would have a replayed epoch twice: use "
+                f"foreachBatch with a write that is idempotent by epoch, or format('parquet') with a path"
             )
         self.option("table", tableName)
         return self.start(None, format, outputMode, partitionBy, queryName, **options)

@@ -27,7 +27,7 @@ from psycopg import sql
 from tailrace.api.table_options import PostgresOptions, WriteMode, default_mode
 from tailrace.errors import AnalysisError, TableError
 from tailrace.sinks.contract import Owner, Unreachable, fenced
-from tailrace.sinks.rows import flat_schema, flattened, without_empty
+from tailrace.sinks.rows import check_key_columns, flat_schema, flattened, without_empty
 
 _CONNECT_TIMEOUT_S = 10
 _LOCK_WAIT = "3s"
@@ -197,12 +197,7 @@ class PostgresTable:
         needed = [name for name, *_, needed in found if needed and name not in schema.names]
         if self._mode is not WriteMode.UPDATE and needed:
             raise AnalysisError(f"{self.shown} needs a value of {needed[0]!r}, which is no column of the rows")
-        unknown = [key for key in options.key_columns if key not in schema.names]
-        if unknown or (self._mode is not WriteMode.APPEND and not options.key_columns):
-            raise AnalysisError(
-                f"{self.shown}: writeMode {self._mode.value!r} needs keyColumns among the columns of the rows"
-                f"{f', and {unknown[0]!r} is none' if unknown else ''}: {', '.join(schema.names)}"
-            )
+        check_key_columns(self.shown, schema, self._mode, options.key_columns)
         if self._mode is WriteMode.UPDATE and not self._values:
             raise AnalysisError(f"{self.shown}: every column is in keyColumns, so there is nothing to update")
 

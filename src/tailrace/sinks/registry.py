@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.api.table_options import KafkaOptions, PostgresOptions, TableOptions
+from tailrace.api.table_options import DeltaOptions, IcebergOptions, KafkaOptions, PostgresOptions, TableOptions
 from tailrace.errors import AnalysisError
 from tailrace.sinks.contract import Table
 
@@ -20,6 +20,14 @@ def table_of(options: TableOptions, schema: pa.Schema) -> Table:
             from tailrace.sinks.kafka import KafkaTopic  # lazy: an extra
 
             return KafkaTopic(options, schema)
+        if isinstance(options, DeltaOptions):
+            from tailrace.sinks.delta import DeltaFolder  # lazy: an extra
+
+            return DeltaFolder(options, schema)
+        if isinstance(options, IcebergOptions):
+            from tailrace.sinks.iceberg import IcebergTable  # lazy: an extra
+
+            return IcebergTable(options, schema)
     except ImportError as error:
         extra = type(options).__name__.removesuffix("Options").lower()
         raise AnalysisError(

@@ -1,4 +1,4 @@
-"""Rows on their way into a table: columns without structs, and the last row of each key.
+"""Rows on their way into a table: whether they fit, columns without structs, and the last row of each key.
 
 Pure functions over Arrow.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from tailrace.api.table_options import WriteMode
 from tailrace.errors import AnalysisError
 
 
@@ -50,3 +51,41 @@ def last_of_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     if len(last) == table.num_rows:
         return table
     return table.take(np.sort(last.to_numpy()))
+
+
+def check_key_columns(shown: str, schema: pa.Schema, mode: WriteMode, keys: Sequence[str]) -> None:
+    """Refuses keys that rows do not have, and modes that need some."""
+    unknown = [key for key in keys if key not in schema.names]
+    if unknown or (mode is not WriteMode.APPEND and not keys):
+        raise AnalysisError(
+            f"{shown}: writeMode {mode.value!r} needs keyColumns among the columns of the rows"
+            f"{f', and {unknown[0]!r} is none' if unknown else ''}: {', '.join(schema.names)}"
+        )
+
+
+def check_columns(shown: str, rows: pa.Schema, table: pa.Schema) -> None:
+    """Refuses rows that have not just the columns of the table, in any order."""
+    for field in rows:
+        if field.name not in table.names:
+            raise AnalysisError(f"{shown} has no column {field.name!r}; it has: {', '.join(table.names)}")
+        found = plain_type(table.field(field.name).type)
+        if found != field.type:
+            raise AnalysisError(
+                f"{shown}: its column {field.name!r} is {found}, and the rows have {field.type} there: cast one of them"
+            )
+    missing = [name for name in table.names if name not in rows.names]
+    if missing:
+        raise AnalysisError(f"{shown} has a column {missing[0]!r}, which is no column of the rows")
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type by its values, however they lie in memory: texts and lists have several forms in Arrow."""
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in type_])
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(plain_type(type_.value_type))
+    return type_

@@ -6,12 +6,15 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
+from pyiceberg.catalog import Catalog, load_catalog
 
 from tailrace.api.table_options import parse_table_options
 from tailrace.sinks.contract import Table
@@ -48,6 +51,8 @@ class Case(ABC):
     """One empty table. ``place``: where it is, as JSON-able data that a child process may be given."""
 
     place: Mapping[str, str]
+    ordered: ClassVar[bool] = False
+    """Whether a reader finds rows in the order in which they were written."""
 
     @abstractmethod
     def create(self, columns: Mapping[str, str] | None = None) -> None:
@@ -75,6 +80,7 @@ class Case(ABC):
 
 class PostgresCase(Case):
     format = "postgresql"
+    ordered = True
 
     def create(self, columns: Mapping[str, str] | None = None) -> None:
         types = columns or {"k": "bigint", "v": "bigint", "name": "text"}
@@ -100,6 +106,7 @@ class PostgresCase(Case):
 
 class KafkaCase(Case):
     format = "kafka"
+    ordered = True
 
     def create(self, columns: Mapping[str, str] | None = None) -> None:
         partitions = 2 if self.place["upsert"] else 1
@@ -140,4 +147,48 @@ class KafkaCase(Case):
         return [(value, "'k'"), (pa.schema([("key", pa.int64()), ("v", pa.int64())]), "'key'")]
 
 
-CASES: Mapping[str, type[Case]] = {"postgresql": PostgresCase, "kafka": KafkaCase}
+class DeltaCase(Case):
+    format = "delta"
+
+    def create(self, columns: Mapping[str, str] | None = None) -> None:
+        DeltaTable.create(self.place["path"], SCHEMA)
+
+    def options(self, upsert: bool) -> dict[str, str]:
+        return {"path": self.place["path"], **({"keyColumns": "k"} if upsert else {})}
+
+    def read(self) -> list[Row]:
+        found = DeltaTable(self.place["path"]).to_pyarrow_table()
+        return list(zip(*(found.column(name).to_pylist() for name in SCHEMA.names), strict=True))
+
+
+class IcebergCase(Case):
+    format = "iceberg"
+
+    def create(self, columns: Mapping[str, str] | None = None) -> None:
+        Path(self.place["path"]).mkdir()
+        catalog = self.catalog()
+        catalog.create_namespace("shop")
+        catalog.create_table("shop.rows", SCHEMA)
+
+    def options(self, upsert: bool) -> dict[str, str]:
+        settings = {f"catalog.{name}": value for name, value in self._settings().items()}
+        return {"table": "shop.rows", "catalog": "lake", **settings, **({"keyColumns": "k"} if upsert else {})}
+
+    def read(self) -> list[Row]:
+        found = self.catalog().load_table("shop.rows").scan().to_arrow()
+        return list(zip(*(found.column(name).to_pylist() for name in SCHEMA.names), strict=True))
+
+    def _settings(self) -> dict[str, str]:
+        path = self.place["path"]
+        return {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
+
+    def catalog(self) -> Catalog:
+        return load_catalog("lake", **self._settings())
+
+
+CASES: Mapping[str, type[Case]] = {
+    "iceberg": IcebergCase,
+    "delta": DeltaCase,
+    "postgresql": PostgresCase,
+    "kafka": KafkaCase,
+}

@@ -120,7 +120,7 @@ def test_foreach_takes_a_function_or_an_object_with_process():
 def test_tables_say_what_to_use():
     refused(lambda: writer().toTable("t"), "foreachBatch", "parquet")
     refused(lambda: writer().clusterBy("auction"), "partitionBy", "foreachBatch")
-    for name, word in (("Delta", "txnVersion"), ("iceberg", "merge"), ("hudi", "upsert"), ("jdbc", "transaction")):
+    for name, word in (("hudi", "upsert"), ("JDBC", "transaction")):
         writing = writer().format(name)
         refused(lambda writing=writing: writing.start("/out"), name, word, "foreachBatch")
         refused(writing.option("dbtable", "t").start, name, word)

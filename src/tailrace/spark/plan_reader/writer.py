@@ -142,7 +142,7 @@ class PlainWriter:
             return self.option("table", tableName).start(None, format, *args, **kwargs)
         error = AnalysisError(
             f"toTable({tableName!r}): Tailrace writes to no tables of this format; use foreachBatch, or a format whose "
-            f"tables take an epoch by one transaction and have names: postgresql"
+            f"tables take an epoch by one transaction and have names: postgresql, iceberg"
         )
         refusal = self._check_fallback(error)
         args = (format, *args)

@@ -1,0 +1,171 @@
+"""An Iceberg table: an epoch is one commit to its catalogue, with the entry among the table's properties.
+
+Entry: the property ``tailrace.<query>``, as ``<run>:<epoch>``. Snapshots have the same in their summaries, for people;
+a snapshot may expire while a query stands still, a property does not.
+
+The library repeats a commit that another one has overtaken, on top of that other one. A replaced run would win so; this
+is switched off in the handle alone, as the table's own setting would be everybody's. Each commit adds a snapshot, also
+the one by which a run takes over: of two runs that go on from the same snapshot only one can commit.
+
+Rows are appended in pieces of bounded size, all of them in one commit. An upsert holds an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table, Transaction
+
+from tailrace.api.table_options import IcebergOptions, WriteMode, default_mode
+from tailrace.errors import AnalysisError, TableError
+from tailrace.sinks.contract import Owner, Unreachable, fenced
+from tailrace.sinks.rows import check_columns, check_key_columns, last_of_keys, without_empty
+
+_PIECE_BYTES = 64 << 20
+_RETRIES = "commit.retry.num-retries"
+_LOST = ("OperationalError", "InterfaceError", "TimeoutError")
+"""What databases behind a catalogue call troubles of the connection. Which one it is, is not known: so by name."""
+
+
+class IcebergTable:
+    def __init__(self, options: IcebergOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._mode = options.write_mode or default_mode(options.key_columns)
+        self.shown = f"the Iceberg table {options.table}"
+        check_key_columns(self.shown, schema, self._mode, options.key_columns)
+        self._table: Table | None = None
+        self._owner = Owner("", -1)
+
+    def open(self, owner: Owner) -> int:
+        self._owner = owner
+        with _errors(self.shown):
+            settings = {name.removeprefix("catalog."): value for name, value in self._options.settings}
+            table = self._loaded(load_catalog(self._options.catalog, **settings))
+            columns = table.schema().as_arrow()
+            check_columns(self.shown, self._schema, columns)
+            self._names = columns.names
+            self._table = table
+            run, epoch = self._entry()
+            if run > owner.run:
+                raise fenced(self.shown, run)
+            if run < owner.run:
+                self._commit(epoch, iter(()), lambda: None)
+        return epoch
+
+    def write(self, epoch: int, rows: Iterator[pa.RecordBatch], before_commit: Callable[[], None]) -> None:
+        with _errors(self.shown):
+            self._opened.refresh()
+            run, last = self._entry()
+            if run != self._owner.run:
+                raise fenced(self.shown, run)
+            if last < epoch:
+                self._commit(epoch, rows, before_commit)
+
+    def close(self) -> None:
+        self._table = None
+
+    @property
+    def _opened(self) -> Table:
+        assert self._table is not None, "a table is opened before it is written to"
+        return self._table
+
+    def _loaded(self, catalog: Catalog) -> Table:
+        name = self._options.table
+        try:
+            return catalog.load_table(name)
+        except NoSuchTableError:
+            try:
+                return catalog.create_table(name, self._schema)
+            except TableAlreadyExistsError:
+                return catalog.load_table(name)
+            except NoSuchNamespaceError as error:
+                raise AnalysisError(f"{self.shown}: its namespace does not exist in the catalogue: make it") from error
+
+    # The entry -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _property(self) -> str:
+        return f"tailrace.{self._owner.query}"
+
+    def _entry(self) -> tuple[int, int]:
+        """Run and epoch, as this handle has read them."""
+        run, _, epoch = self._opened.properties.get(self._property, "-1:-1").partition(":")
+        return int(run), int(epoch)
+
+    def _commit(self, epoch: int, rows: Iterator[pa.RecordBatch], before_commit: Callable[[], None]) -> None:
+        entry = {self._property: f"{self._owner.run}:{epoch}"}
+        self._opened.metadata.properties[_RETRIES] = "0"  # of this handle, until it reads the table anew
+        transaction = self._opened.transaction()
+        transaction.set_properties(entry)
+        # Also without rows: the snapshot is what another run's commit collides with.
+        transaction.append(self._table_of([]), snapshot_properties=entry)
+        if self._mode is WriteMode.APPEND:
+            self._append(transaction, rows, entry)
+        else:
+            self._upsert(transaction, rows, entry)
+        before_commit()
+        transaction.commit_transaction()
+
+    # The rows --------------------------------------------------------------------------------------------------------
+
+    def _append(self, transaction: Transaction, rows: Iterator[pa.RecordBatch], entry: dict[str, str]) -> None:
+        piece: list[pa.RecordBatch] = []
+        for batch in without_empty(rows):
+            piece.append(batch)
+            if sum(each.nbytes for each in piece) > _PIECE_BYTES:
+                transaction.append(self._table_of(piece), snapshot_properties=entry)
+                piece = []
+        if piece:
+            transaction.append(self._table_of(piece), snapshot_properties=entry)
+
+    def _upsert(self, transaction: Transaction, rows: Iterator[pa.RecordBatch], entry: dict[str, str]) -> None:
+        keys = list(self._options.key_columns)
+        source = last_of_keys(self._table_of(list(rows)), keys)
+        null = next((key for key in keys if source[key].null_count), None)
+        if null is not None:
+            raise TableError(
+                f"{self.shown}: a row has null in its key column {null!r}, by which no row is found in an Iceberg "
+                f"table: give such rows a value"
+            )
+        if source.num_rows:
+            transaction.upsert(source, join_cols=keys, snapshot_properties=entry)
+
+    def _table_of(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        return pa.Table.from_batches(batches, self._schema).select(self._names)
+
+
+@contextmanager
+def _errors(shown: str) -> Iterator[None]:
+    """The library's errors by what a caller does about them."""
+    try:
+        yield
+    except (CommitFailedException, CommitStateUnknownException) as error:
+        raise Unreachable(f"another commit came first: {_first_line(error)}") from error
+    except (OSError, RESTError) as error:
+        raise Unreachable(_first_line(error)) from error
+    except (ValueError, pa.ArrowException) as error:
+        raise TableError(
+            f"{shown} does not take the rows: {_first_line(error)}. Nothing of the epoch was kept and nothing is lost: "
+            f"mend that, and start the query again"
+        ) from error
+    except Exception as error:
+        if {kind.__name__ for kind in type(error).__mro__}.isdisjoint(_LOST):
+            raise
+        raise Unreachable(_first_line(error)) from error
+
+
+def _first_line(error: Any) -> str:
+    return str(error).strip().split("\n", 1)[0]
