@@ -83,6 +83,38 @@ def test_it_says_who_would_run_a_query_and_starts_nothing(rows: DataFrame, capsy
     assert rows.sparkSession.streams.active == []
 
 
+def test_a_query_without_a_checkpoint_has_one_as_long_as_it_lives(rows: DataFrame) -> None:
+    sums = rows.groupBy("k").agg(F.sum("v"))
+    writer = tr.writeStream(sums, fallback=False).outputMode("update")
+    query: Any = writer.foreachBatch(lambda *_: None).trigger(availableNow=True).start()
+    try:
+        folder = Path(query._jsq.streamingQuery().resolvedCheckpointRoot().removeprefix("file:"))
+        assert folder.is_dir()
+        query.awaitTermination()
+    finally:
+        query.stop()
+    assert query.lastProgress.numInputRows == 50 and not folder.exists()
+    with pytest.raises(tr.AnalysisError, match="needs a checkpointLocation"):
+        tr.writeStream(sums, fallback=False).outputMode("update").format("parquet").start("/nowhere")
+
+
+def test_a_sessions_checkpoints_are_by_name(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+    def start(function: Any, name: str = "sums") -> Any:
+        writer = tr.writeStream(rows.groupBy("k").agg(function("v"))).outputMode("update").format("noop")
+        return finished(writer.queryName(name).trigger(availableNow=True).start())
+
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
+    try:
+        first = start(F.max)
+        assert first.recentProgress and not start(F.max).recentProgress, "the second has nothing left to do"
+        with pytest.raises(tr.AnalysisError, match=r"last\(v\).*not go on with its state"):
+            start(F.last)
+        assert isinstance(start(F.max, "others"), OnTailrace)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert sorted(each.name for each in (tmp_path / "all").iterdir()) == ["others", "sums"]
+
+
 def test_without_a_fallback_the_reason_is_raised(rows: DataFrame, tmp_path: Path) -> None:
     def refused(frame: DataFrame, message: str, **calls: Any) -> None:
         writer = tr.writeStream(frame, fallback=False).option("checkpointLocation", str(tmp_path / "check"))

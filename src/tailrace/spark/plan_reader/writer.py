@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -24,6 +25,7 @@ from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import ON_SPARK, ExplainedQuery
 from tailrace.spark.expressions.places import at_place, call_site
+from tailrace.spark.plan_reader.checkpoint import checkpoint_of, passing_checkpoint
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
 from tailrace.spark.query.runtime import SparkRuntime
 
@@ -58,6 +60,7 @@ class PlainWriter:
         self._options: dict[str, str] = {}
         self._refusals: list[str] = []
         self._mode = "append"
+        self._name: str | None = None
         self._format = ""
 
     def outputMode(self, outputMode: str) -> PlainWriter:
@@ -86,15 +89,18 @@ class PlainWriter:
         return self._both("partitionBy", *cols)
 
     def queryName(self, queryName: str) -> PlainWriter:
+        self._name = queryName
         return self._both("queryName", queryName)
 
     def trigger(self, **kwargs: Any) -> PlainWriter:
         return self._both("trigger", **kwargs)
 
     def foreachBatch(self, func: Callable[..., object]) -> PlainWriter:
+        self._format = "foreachbatch"
         return self._both("foreachBatch", func)
 
     def foreach(self, f: Any) -> PlainWriter:
+        self._format = "foreach"
         return self._both("foreach", f)
 
     def clusterBy(self, *cols: str) -> PlainWriter:
@@ -122,10 +128,22 @@ class PlainWriter:
             if value is not None:
                 getattr(self, name)(value)
         try:
-            return self._tailrace_writer().start(path)
+            return self._on_tailrace(path)
         except AnalysisError as error:
             refusal = self._check_fallback(error)
         return ExplainedQuery(self._spark.start(path), str(refusal))
+
+    def _on_tailrace(self, path: str | None) -> StreamingQuery:
+        writer, spark = self._tailrace_writer(), self._frame.sparkSession
+        with ExitStack() as undo:
+            checkpoint = checkpoint_of(spark, self._options, self._name) or passing_checkpoint(
+                spark, self._format, undo
+            )
+            if checkpoint:
+                writer.option(CHECKPOINT_LOCATION, checkpoint)
+            query = writer.start(path)
+            query.when_ended(undo.pop_all().close)
+        return query
 
     def explain(self) -> None:
         """Prints the plan that Tailrace would run, or why Spark would run the query. Nothing is started."""
@@ -175,7 +193,7 @@ class PlainWriter:
 
     def _check_state(self, refusal: AnalysisError) -> None:
         """Spark would begin with an empty state where Tailrace has one."""
-        checkpoint = self._options.get(CHECKPOINT_LOCATION.lower(), "")
+        checkpoint = checkpoint_of(self._frame.sparkSession, self._options, self._name)
         state = self._options.get(STATE_LOCATION.lower()) or (checkpoint and default_state_location(checkpoint))
         if state and read_plan_file(open_store(state)) is not None:
             raise AnalysisError(

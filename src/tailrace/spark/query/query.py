@@ -140,6 +140,7 @@ class StreamingQuery(QueryOverSparks):
         self._error: BaseException | None = None  # of a start again, or of commits that could not be finished
         self._stopping = threading.Event()
         self._ended = threading.Event()
+        self._at_end: list[Callable[[], None]] = []
         for name in _PY4J_LOGS:
             logging.getLogger(name).addFilter(_WITHOUT_REWINDS)
         self._watcher = threading.Thread(target=self._watch, name="tailrace-watch", daemon=True)
@@ -247,6 +248,12 @@ class StreamingQuery(QueryOverSparks):
         self._running.query.stop()
         self._ended.wait(_RELEASE_TIMEOUT_S)
 
+    def when_ended(self, action: Callable[[], None]) -> None:
+        """Once all that belongs to the query is released. More than once is as good as once."""
+        self._at_end.append(action)
+        if self._ended.is_set():
+            action()
+
     def is_over(self, run: SparkQuery) -> bool:
         """Whether it is this query that runs, or has run, over Spark's."""
         return any(each.runId == run.runId for each in (self._running.query, *self._earlier))
@@ -277,6 +284,13 @@ class StreamingQuery(QueryOverSparks):
                 self._release()
                 if not self._starts_again(self._running) or not self._start_again():
                     return
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            for action in self._at_end:
+                action()
         finally:
             self._ended.set()
 
@@ -325,7 +339,7 @@ class StreamingQuery(QueryOverSparks):
             try:
                 self._running.release()
             finally:
-                self._ended.set()
+                self._end()
 
 
 _active: weakref.WeakSet[StreamingQuery] = weakref.WeakSet()
