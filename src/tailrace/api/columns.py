@@ -65,7 +65,7 @@ def resolve(name: object, schema: Sequence[Field], where: str) -> Field:
     if found:
         raise AnalysisError(
             f"{where}: column {name!r} is ambiguous, it may be any of {', '.join(f.name for f in found)}: "
-            f"rename one before tailrace.stream(...)"
+            f"rename one first"
         )
     raise AnalysisError(f"{where}: there is no column {name!r}. {_advice(wanted, schema)}")
 
@@ -104,7 +104,8 @@ def _advice(wanted: str, schema: Sequence[Field]) -> str:
     outer = wanted.partition(".")[0]
     if any(field.name.lower() == outer.lower() for field in schema) and outer != wanted:
         return (
-            f"A field of a struct must become a column first, for example df.withColumn('x', df['{wanted}']). {advice}"
+            f"A field of a struct is a Column, F.col('{wanted}'), or is made a column first, "
+            f".withColumn('x', F.col('{wanted}')). {advice}"
         )
     near = closest(wanted, names)
     if near is not None:
@@ -117,7 +118,7 @@ def check_collation(field: Field, where: str) -> None:
     if field.type.name.startswith(_COLLATED):
         raise AnalysisError(
             f"{where}: column {field.name!r} is a {field.type}, and only strings compared by their bytes are "
-            f"supported: cast it before tailrace.stream(...), for example df.withColumn({field.name!r}, "
+            f"supported: cast it first, for example .withColumn({field.name!r}, "
             f"F.collate({field.name!r}, 'UTF8_BINARY'))"
         )
 
@@ -148,8 +149,8 @@ def _key_advice(type_: DataType) -> str:
 def check_time(column: Field, where: str) -> None:
     if not column.type.is_time:
         raise AnalysisError(
-            f"{where}: event time must be a timestamp, but column {column.name!r} is a {column.type}: cast it before "
-            f"tailrace.stream(...), for example df.withColumn({column.name!r}, "
+            f"{where}: event time must be a timestamp, but column {column.name!r} is a {column.type}: cast it first, "
+            f"for example .withColumn({column.name!r}, "
             f"F.col({column.name!r}).cast('timestamp'))"
         )
 

@@ -158,7 +158,7 @@ class GroupedStream:
             if kept.kind is None:
                 raise AnalysisError(
                     f"applyInWindow: column {field.name!r} is a {field.type}, which is not supported: leave it out "
-                    f"with columns=[...], or cast it before tailrace.stream(...)"
+                    f"with columns=[...], or cast it first"
                 )
         made = Aggregation(
             source=stream.source,

@@ -38,7 +38,7 @@ def deduplication(
         if field.type.kind is None:
             raise AnalysisError(
                 f"{where}: column {field.name!r} is a {field.type}, which cannot be passed on: leave it out or cast it "
-                f"before tailrace.stream(...), for example with F.to_json(...)"
+                f"first, for example with F.to_json(...)"
             )
     if watermark is not None:
         watermark = Watermark(watermark.column, _delay(source, watermark))

@@ -174,8 +174,7 @@ def _sides(
             raise AnalysisError(f"join: on names column {one.name!r} twice: once is enough")
         if one.type != other.type:
             raise AnalysisError(
-                f"join: column {one.name!r} is a {one.type} on the left and a {other.type} on the right: cast one "
-                f"before tailrace.stream(...)"
+                f"join: column {one.name!r} is a {one.type} on the left and a {other.type} on the right: cast one first"
             )
     left_rest, right_rest = (
         tuple(field for field in side.schema if field not in keys)
@@ -187,20 +186,18 @@ def _sides(
     for field in (*left_keys, *left_rest, *right_rest):
         if field.type.kind is None:
             raise AnalysisError(
-                f"join: column {field.name!r} is a {field.type}, which cannot be kept: leave it out or cast it before "
-                f"tailrace.stream(...)"
+                f"join: column {field.name!r} is a {field.type}, which cannot be kept: leave it out or cast it first"
             )
         if field.name.lower() in _OWN_NAMES:
             raise AnalysisError(
-                f"join: column {field.name!r} has a name that Tailrace needs for itself: rename it before "
-                f"tailrace.stream(...)"
+                f"join: column {field.name!r} has a name that Tailrace needs for itself: rename it first"
             )
     names = {field.name.lower() for field in (*left_keys, *left_rest)}
     twice = [field.name for field in right_rest if field.name.lower() in names]
     if twice:
         raise AnalysisError(
             f"join: both sides have {', '.join(twice)}, and a joined row can have each name once: rename them on one "
-            f"side before tailrace.stream(...), for example with df.withColumnRenamed"
+            f"side first, for example with .withColumnRenamed"
         )
     return (
         JoinSide(left.source, left_keys, left_rest, left.watermark),
@@ -223,8 +220,7 @@ def _check_watermarks(left: JoinSide, right: JoinSide, needing: list[str]) -> No
         one, other = left.watermark.column, right.watermark.column
         if one.type != other.type:
             raise AnalysisError(
-                f"join: event time {one.name!r} is a {one.type} and {other.name!r} a {other.type}: cast one before "
-                f"tailrace.stream(...)"
+                f"join: event time {one.name!r} is a {one.type} and {other.name!r} a {other.type}: cast one first"
             )
 
 
@@ -276,7 +272,7 @@ def _valid_to(name: str, left: JoinSide, right: JoinSide) -> ValidTo:
     if found.type != time.type:
         raise AnalysisError(
             f"join: validTo {found.name!r} is a {found.type} and event time {time.name!r} a {time.type}, and they are "
-            f"compared: cast one before tailrace.stream(...)"
+            f"compared: cast one first"
         )
     if found == time:
         raise AnalysisError(

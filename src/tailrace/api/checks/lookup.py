@@ -38,7 +38,7 @@ def lookup_join(
     if {key.name.lower() for key in keys} != table_keys or len(keys) != len(table.keys):
         raise AnalysisError(
             f"join: a lookup table is asked by its key, which is {', '.join(table.keys)}, but on is "
-            f"{', '.join(on)}: give the columns of the stream these names before tailrace.stream(...)"
+            f"{', '.join(on)}: give the columns of the stream these names first"
         )
     by_name = {key.name.lower(): key for key in keys}
     keys = tuple(by_name[unquoted(name).lower()] for name in table.keys)
@@ -47,7 +47,7 @@ def lookup_join(
         if table.text_keys and key.type.name in _NO_TEXT:
             raise AnalysisError(
                 f"join: key {key.name!r} is a {key.type}, which has no one text to be a key of {table.shown}: make "
-                f"it a string before tailrace.stream(...), for example with F.date_format"
+                f"it a string first, for example with F.date_format"
             )
     values = _values(table, columns, keys)
     rest = tuple(field for field in stream.schema if field not in keys)
@@ -55,7 +55,7 @@ def lookup_join(
         if field.type.kind is None:
             raise AnalysisError(
                 f"join: column {field.name!r} is a {field.type}, which cannot be passed on: leave it out or cast it "
-                f"before tailrace.stream(...), for example with F.to_json(...)"
+                f"first, for example with F.to_json(...)"
             )
     check_names([field.name for field in (*keys, *rest, *values)])
     return Lookup(stream.source, stream.schema, stream.watermark, keys, rest, values, table, outer)
@@ -68,8 +68,7 @@ def _values(table: LookupTable, columns: tuple[Field, ...], keys: tuple[Field, .
         key = by_name.get(field.name.lower())
         if key is not None and not _comparable(field.type, key.type):
             raise AnalysisError(
-                f"join: key {key.name!r} is a {key.type} in the stream and a {field.type} in the table: cast it before "
-                f"tailrace.stream(...)"
+                f"join: key {key.name!r} is a {key.type} in the stream and a {field.type} in the table: cast it first"
             )
     missing = [key.name for key in keys if key.name.lower() not in {field.name.lower() for field in columns}]
     if missing and table.schema is None:

@@ -100,7 +100,7 @@ def _columns(
         if field.type.kind is None:
             raise AnalysisError(
                 f"process: column {field.name!r} is a {field.type}, which is not supported: leave it out with "
-                f"columns=[...], or cast it before tailrace.stream(...)"
+                f"columns=[...], or cast it first"
             )
     return read
 

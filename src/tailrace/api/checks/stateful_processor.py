@@ -9,7 +9,7 @@ from tailrace.api.windows import AnyWindow
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
 
-_ADVICE = "select what you need before tailrace.stream(...), or turn it into a string or binary"
+_ADVICE = "select what you need first, or turn it into a string or binary"
 
 
 def output_mode_of(given: object, title: str) -> OutputMode:
@@ -112,7 +112,7 @@ def check_grouping(window: AnyWindow | None, store: str | None, ttl: StateTtl | 
     if window is not None:
         raise AnalysisError(
             f"{title} sees all rows of a key as they come, and says itself when something ends: remove the window from "
-            f"groupBy, or group by a column that you compute before tailrace.stream(...)"
+            f"groupBy, or group by a column that you compute first"
         )
     if store not in (None, "RMW"):
         raise AnalysisError(f"{title} keeps one record a key, which is read and written: remove .store({store!r})")

@@ -101,5 +101,5 @@ def _check_kept(field: Field, argument: str) -> None:
     if field.type.kind is None:
         raise AnalysisError(
             f"topN: column {field.name!r} is a {field.type}, which cannot be kept: leave it out with columns=[...], or "
-            f"cast it before tailrace.stream(...)"
+            f"cast it first"
         )

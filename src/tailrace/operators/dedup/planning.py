@@ -15,7 +15,7 @@ def plan_deduplication(stream: Deduplication, output_mode: OutputMode, shards: i
     if width > VALUES_MAX:
         raise AnalysisError(
             f"dropDuplicates: a row has {width} columns, and at most {VALUES_MAX} can be passed on: select those that "
-            f"you need before tailrace.stream(...)"
+            f"you need first"
         )
     watermark, ttl = stream.watermark, stream.state_ttl
     delay = Micros(0) if watermark is None else watermark.delay

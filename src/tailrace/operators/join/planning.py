@@ -40,7 +40,7 @@ def plan_join(join: Join, output_mode: OutputMode, shards: int, name: str) -> Jo
     if width > VALUES_MAX:
         raise AnalysisError(
             f"join: a row has {width} columns with those of both sides, and at most {VALUES_MAX} can be kept: select "
-            f"what you need before tailrace.stream(...)"
+            f"what you need first"
         )
     return spec
 

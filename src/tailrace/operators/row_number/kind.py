@@ -18,7 +18,7 @@ def _plan(stream: RowNumbering, output_mode: OutputMode, shards: int, name: str)
     if len(stream.schema) > VALUES_MAX:
         raise AnalysisError(
             f"row_number: a row has {len(stream.schema)} columns, and at most {VALUES_MAX} can be passed on: select "
-            f"those that you need before tailrace.stream(...)"
+            f"those that you need first"
         )
     time = None if stream.watermark is None else stream.watermark.column
     return RowNumberSpec(name, stream.keys, stream.schema, time, stream.name, stream.limit, shards)

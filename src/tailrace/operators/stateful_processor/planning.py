@@ -44,7 +44,7 @@ def plan_processing(
         if len(spec.keys) + width > VALUES_MAX:
             raise AnalysisError(
                 f"{spec.title}: {what} has {len(spec.keys) + width} columns with the group columns and our own, and at "
-                f"most {VALUES_MAX} are possible: select those that you need before tailrace.stream(...), or use fewer "
+                f"most {VALUES_MAX} are possible: select those that you need first, or use fewer "
                 f"state variables"
             )
     for variable in variables:

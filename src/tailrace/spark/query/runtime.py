@@ -81,7 +81,8 @@ _RETAIN_CONF = "spark.sql.streaming.minBatchesToRetain"
 def stream(source: DataFrame) -> Stream:
     """A stream of a streaming DataFrame's rows, to be grouped and aggregated by Tailrace.
 
-    Everything stateless (``select``, ``where``, ``withColumn``, joins with static tables) belongs before it.
+    Everything stateless (``select``, ``where``, ``withColumn``, joins with static tables) may stand before it, and be
+    said of the stream itself, in the same words.
     """
     frame = check_source(source)
     return Stream(frame, fields_of(frame.schema), SparkRuntime(frame.sparkSession))

@@ -26,6 +26,8 @@ from tailrace.spark.sources.finish import Finish
 from tailrace.spark.sources.schema import quoted
 from tailrace.types import Field
 
+_NAME_MAX = 80
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -62,7 +64,8 @@ class Projection:
         self._parts = plan.aggregated()
         stream.made_over(plan.child)
         stream.without(self._gone())
-        self._group_names = made.columns[: len(groups)] if len(made.columns) > len(wanted or [1]) else []
+        named = made if len(made.columns) > len(wanted or [1]) else stream.analysed(lambda frame: frame.select(*groups))
+        self._key_names = named.columns[: len(groups)]  # a setting of Spark's leaves groups out of an aggregation
         self._results = self._parts.results[len(self._parts.results) - len(wanted) :] if wanted else []
         self._below = plan.child
         self._parts_named: dict[int, tuple[Expression, str]] = {}  # aggregates that a column is made of
@@ -99,17 +102,12 @@ class Projection:
 
     def _put_keys(self) -> list[tuple[object, tuple[Expression, str] | None]]:
         """The groups, each with Spark's key and its name where it is none of Tailrace's windows."""
-        keys = iter(zip(self._parts.keys, self._names_of_keys(), strict=True))
+        keys = iter(zip(self._parts.keys, self._key_names, strict=True))
         given = [(each, None if isinstance(each, AnyWindow) else next(keys)) for each in self._asked.groups]
         for _, key in given:
             if key is not None and not self._is_window(key[0]):
                 self._stream.put(key[0].unaliased, key[1])
         return given
-
-    def _names_of_keys(self) -> list[str]:
-        if self._group_names:
-            return self._group_names
-        return [key.name if key.kind == "Alias" else key.unaliased.text for key in self._parts.keys]
 
     def _group_of(self, key: Expression, name: str) -> str | AnyWindow:
         if not self._is_window(key):
@@ -161,7 +159,7 @@ class Projection:
             shown.append(new[0].name if alone or result is None else result)
         if not any(isinstance(each, Expression) for each in shown):
             return made, None
-        keys = zip((key.attribute for key in self._parts.keys), self._names_of_keys(), strict=True)
+        keys = zip((key.attribute for key in self._parts.keys), self._key_names, strict=True)
         return made, Finish([*keys, *self._parts_named.values()], shown, len(groups))
 
     def _aggregate(self, asked: object, result: Expression | None) -> list[Aggregate]:
@@ -175,7 +173,7 @@ class Projection:
         made: list[Aggregate] = []
         for call in self._parts.calls:
             if call.result.id in result.references and call.result.id not in self._parts_named:
-                name = f"part {len(self._parts_named) + 1} of the columns"
+                name = f"part {len(self._parts_named) + 1}: {call.function.text}"[:_NAME_MAX]
                 made.append(aggregate_of(call, self._stream.taken).alias(name))
                 self._parts_named[call.result.id] = call.result, name
         return made

@@ -199,7 +199,7 @@ def test_a_column_named_twice():
 
 def test_keys_of_different_types():
     other = stream({"auction": "int", "at": "timestamp"}, "at")
-    refused("'auction'", "bigint on the left", "int on the right", "cast one before", right=other, on="auction")
+    refused("'auction'", "bigint on the left", "int on the right", "cast one first", right=other, on="auction")
 
 
 @pytest.mark.parametrize("type_", ["double", "array<int>", "map<string,int>", "string collate UNICODE_CI"])

@@ -57,16 +57,16 @@ def anything(shown: str, function: str, field: Field) -> None:
 def numeric(shown: str, function: str, field: Field) -> None:
     if not field.type.is_numeric:
         raise AnalysisError(
-            f"{shown}: {function} needs a number, and column {field.name!r} is a {field.type}: cast it before "
-            f"tailrace.stream(...), for example df.withColumn({field.name!r}, F.col({field.name!r}).cast('double'))"
+            f"{shown}: {function} needs a number, and column {field.name!r} is a {field.type}: cast it first, "
+            f"for example .withColumn({field.name!r}, F.col({field.name!r}).cast('double'))"
         )
 
 
 def boolean(shown: str, function: str, field: Field) -> None:
     if field.type.name != "boolean":
         raise AnalysisError(
-            f"{shown}: {function} needs a boolean, and column {field.name!r} is a {field.type}: make one before "
-            f"tailrace.stream(...), for example df.withColumn('is_large', df[{field.name!r}] > 100)"
+            f"{shown}: {function} needs a boolean, and column {field.name!r} is a {field.type}: make one first, "
+            f"for example .withColumn('is_large', F.col({field.name!r}) > 100)"
         )
 
 

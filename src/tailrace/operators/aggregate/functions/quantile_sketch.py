@@ -205,8 +205,8 @@ def _takes(shown: str, function: str, field: Field) -> None:
     else:
         return
     raise AnalysisError(
-        f"{shown}: {function} needs {needed} and column {field.name!r} is a {type_}: cast it before "
-        f"tailrace.stream(...), for example df.withColumn({field.name!r}, F.col({field.name!r}).cast('double'))"
+        f"{shown}: {function} needs {needed} and column {field.name!r} is a {type_}: cast it first, "
+        f"for example .withColumn({field.name!r}, F.col({field.name!r}).cast('double'))"
     )
 
 
