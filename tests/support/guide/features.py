@@ -229,7 +229,7 @@ def features() -> dict[str, tuple[Feature, ...]]:
             Feature("foreach", _grouped("k"), "update", lambda w: w.foreach(lambda _: None)),
             *(
                 Feature(f"format({name!r})", _windowed(F.count("*")), "append", lambda w, name=name: w.format(name))
-                for name in ("parquet", "memory", "console", "noop", "kafka", "delta")
+                for name in ("parquet", "memory", "console", "noop", "kafka", "delta", "iceberg", "hudi")
             ),
         ),
     }
