@@ -67,10 +67,19 @@ class StateTtl:
     processing: bool
 
 
+@dataclass(frozen=True)
+class United:
+    """Streams of the user's that an operator reads as one, each with a watermark of its own."""
+
+    streams: tuple[tuple[object, Watermark], ...]
+
+
 def sources_of(relation: Relation) -> tuple[object, ...]:
     """What a relation reads: streams of the user's, and other relations."""
     if isinstance(relation, SparkHop):
         return relation.inputs
+    if isinstance(relation.source, United):
+        return tuple(source for source, _ in relation.source.streams)
     return (relation.left.source, relation.right.source) if isinstance(relation, Join) else (relation.source,)
 
 

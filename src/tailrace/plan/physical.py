@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Changelog, Combine, Options, WatermarkPolicy, WatermarkRule
-from tailrace.api.relations import Join, OutputMode, Relation, SparkHop, operators_of, sources_of
+from tailrace.api.relations import Join, OutputMode, Relation, SparkHop, United, operators_of, sources_of
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.kind import Input
@@ -149,13 +149,20 @@ def _stages(
     for relation, spec, feeding in zip(relations, specs, before, strict=True):
         lag = _lag(spec, [stages[number] for number in feeding], [lags[number] for number in feeding])
         numbers: list[int | None] = []
-        for source, read in zip(sources_of(relation), inputs_of(relation, spec), strict=True):
+        for source, read in zip(sources_of(relation), _inputs(relation, spec), strict=True):
             numbers.append(None if isinstance(source, Relation) else len(inputs))
             inputs += [] if isinstance(source, Relation) else [read]
         stages.append(Stage(spec, description_of(spec).store(spec), lag, relation, tuple(numbers), feeding))
         delay = spec.output_delay
         lags.append(None if delay is None else Micros(lag + delay))
     return tuple(stages), tuple(inputs)
+
+
+def _inputs(relation: Relation, spec: OperatorSpec) -> tuple[Input, ...]:
+    given, source = inputs_of(relation, spec), relation.source
+    if not isinstance(source, United):
+        return given
+    return tuple(replace(given[0], watermark=watermark) for _, watermark in source.streams)
 
 
 def _lag(spec: OperatorSpec, before: Sequence[Stage], lags: Sequence[Micros | None]) -> Micros:

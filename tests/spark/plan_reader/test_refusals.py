@@ -61,9 +61,13 @@ REFUSED: dict[str, tuple[Ask, str]] = {
         lambda rows: rows.groupBy(F.window("ts", "5 seconds")).agg(F.max(F.col("window.end"))),
         r"window.*known to the operator alone",
     ),
-    "two watermarks": (
+    "a watermark on another": (
         lambda rows: by_window(rows.withWatermark("ts", "1 second").union(rows.withWatermark("ts", "9 seconds"))),
-        "called 3 times",
+        "called 3 times below one operator",
+    ),
+    "united with a stream without a watermark": (
+        lambda rows: rows.withWatermark("ts", "1 second").union(rows).groupBy(F.window("ts", "5 seconds")).count(),
+        "of united streams each needs a watermark",
     ),
     "a watermark above": (
         lambda rows: by_window(rows).select(F.window_time("window").alias("t")).withWatermark("t", "1 second"),

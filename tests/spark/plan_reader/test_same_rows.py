@@ -227,6 +227,16 @@ def of_known_texts(rows: DataFrame) -> DataFrame:
     return again.join(few, "n", "left_anti").select("window.start", "number", "n")
 
 
+def of_streams_with_watermarks(rows: DataFrame) -> DataFrame:
+    """United streams, one of which is behind: what is late, and what closes, goes by the slowest."""
+    ahead = rows.where("i > 0").withWatermark("ts", "2 seconds").select("ts", "text", "l")
+    behind = rows.where("i <= 0").select((F.col("ts") - F.expr("INTERVAL 13 SECONDS")).alias("at"), "text", "i")
+    middle = rows.where("b").withColumn("l", F.col("l") + 1).withWatermark("ts", "1 second")
+    both = ahead.union(behind.withWatermark("at", "5 seconds")).union(middle.select("ts", "text", "l"))
+    known = both.where("text != 'ab'").select(F.col("ts").alias("t"), F.upper("text").alias("text"), "l")
+    return known.groupBy(F.window("t", "6 seconds"), "text").agg(F.count("*").alias("n"), F.sum("l"))
+
+
 CASES = [
     (sums_and_means, "update"),
     (extremes_and_sets, "update"),
@@ -246,6 +256,7 @@ CASES = [
     (joined, "append"),
     (windows_of_windows, "append"),
     (united_counts, "append"),
+    (of_streams_with_watermarks, "append"),
     (counts_of_counts, "append"),
     (of_known_texts, "append"),
     (windows_of_united_windows, "append"),

@@ -151,7 +151,8 @@ class Expression:
     @property
     def is_window(self) -> bool:
         """Whether it is a window's bounds, as Spark has made them."""
-        return bool(self.window_kind) and self.type_name.startswith("struct<")
+        named = self.is_attribute or self.kind == "Alias"
+        return named and self.type_name.startswith("struct<") and bool(self.window_kind)
 
     @property
     def is_attribute(self) -> bool:
@@ -167,6 +168,15 @@ class Expression:
     def attribute(self) -> Expression:
         """The column that a named expression makes."""
         return Expression(self._java.toAttribute())
+
+    @uses("Alias()")
+    def named_as(self, column: Expression) -> Expression:
+        """A column with its values that stands for another one."""
+        if self.is_attribute and self.id == column.id:
+            return self
+        none, empty = java_class("scala.Option").empty(), seq_of([])
+        id_ = column._java.exprId()
+        return Expression(catalyst("expressions.Alias")(self._java, column.name, id_, empty, none, empty))
 
     @uses("Expression.eval()")
     def constant(self) -> Any:

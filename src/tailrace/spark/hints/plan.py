@@ -36,7 +36,7 @@ class HintPlan:
         shuffled = plan.options.route is Route.SHUFFLE
         sketch = SketchSize.of_memory(plan.options.hints.sketch_bytes)
         wanted = plan.options.spilled.prefetch is Prefetch.ON and plan.options.hints.upstream
-        able = wanted and plan.linear and not isinstance(first, Join)
+        able = wanted and plan.linear and not isinstance(first, Join) and len(plan.inputs) == 1
         specs = tuple(spec for spec in hint_specs(plan) if spec is not None) if able else ()
         points: tuple[HintPoint, ...] = ()
         ingest = None

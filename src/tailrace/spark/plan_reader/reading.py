@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.api.relations import Relation
+from tailrace.api.relations import Relation, United
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns, Texts
 from tailrace.spark.expressions.places import placed
 from tailrace.spark.expressions.plans import Node
+from tailrace.spark.plan_reader.united import apart
 from tailrace.spark.query.runtime import SparkRuntime
 from tailrace.spark.sources.schema import fields_of
 
@@ -85,16 +87,16 @@ class Reading:
         name = f"{prefix}{number}_{self.number}" if self.number else f"{prefix}{number}"
         return name if text is None else self.texts.add(name, text)
 
-    def stream(self, plan: Node, columns: Columns, time: tuple[str, int] | None = None) -> Stream:
+    def stream(
+        self, plan: Node, columns: Columns, time: tuple[str, int] | None = None, *, united: bool = True
+    ) -> Stream:
         """The rows below an operator, in the columns that it reads. ``time``: which one is the event time that counts,
-        and the delay of its watermark in milliseconds.
+        and the delay of its watermark in milliseconds. ``united``: whether they may be several streams, each with a
+        watermark of its own.
         """
         stream = self.source(plan, columns, self)
         if stream.relation is None:
-            self.timed.append(time is not None)
-            if time is not None:
-                _check_one_watermark(plan)
-            return stream if time is None else stream.withWatermark(time[0], f"{time[1]} milliseconds")
+            return self._source(plan, columns, stream, time, united)
         if time is None:
             return replace(stream, watermark=None)
         if stream.watermark is None or stream.watermark.column.name != time[0]:
@@ -102,6 +104,25 @@ class Reading:
                 f"{time[0]} is the event time here, and rows of the operator below have another or none"
             )
         return stream
+
+    def _source(
+        self, plan: Node, columns: Columns, stream: Stream, time: tuple[str, int] | None, united: bool
+    ) -> Stream:
+        self.timed.append(time is not None)
+        if time is None:
+            return stream
+        parts = apart(plan)
+        if len(parts) > 1 and not united:
+            raise AnalysisError(
+                "one side of a join are several streams, each with a watermark of its own: call withWatermark once, "
+                "behind their union"
+            )
+        timed = stream.withWatermark(time[0], f"{parts[0][1]} milliseconds")
+        if len(parts) == 1 or timed.watermark is None:
+            return timed
+        sources = [self.source(part, columns, self).source for part, _ in parts]
+        marks = [replace(timed.watermark, delay=Micros(delay * 1000)) for _, delay in parts]
+        return replace(timed, source=United(tuple(zip(sources, marks, strict=True))))
 
 
 Reader = Callable[[Node, Reading], Made]
@@ -141,13 +162,3 @@ def event_time_of(plan: Node, expression: Expression) -> int | None:
         return None
     found = next((each for each in plan.output if each.id == expression.id), None)
     return None if found is None else found.delay_ms
-
-
-def _check_one_watermark(plan: Node) -> None:
-    """Refuse rows whose watermark is more than how far the largest of their event times has come."""
-    count = sum(node.kind == "EventTimeWatermark" for node in plan.walk())
-    if count > 1:
-        raise AnalysisError(
-            f"withWatermark is called {count} times below one operator, and time goes on by the slowest of them: call "
-            f"it once, behind what brings the streams together"
-        )

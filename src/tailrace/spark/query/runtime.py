@@ -63,7 +63,7 @@ from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
 from tailrace.spark.sources.computed import with_columns
 from tailrace.spark.sources.hops import hop_over
-from tailrace.spark.sources.inputs import ingested, source_rows
+from tailrace.spark.sources.inputs import ingested, rows_by_input, source_rows
 from tailrace.spark.sources.inspection import check_source, kept_time, numbers_tasks, read_once
 from tailrace.spark.sources.projection import Asked, Projection
 from tailrace.spark.sources.schema import fields_of
@@ -297,9 +297,23 @@ def _receipts(plan: PhysicalPlan, hints: HintPlan, access: Access, shuffled: int
     """What the streaming plan gives: the receipts of all tasks that ingest the user's streams."""
 
     def of(stage: Stage) -> DataFrame:
-        rows = source_rows(stage, lambda source: hints.placed(source, access))
-        by_rows = not numbers_tasks(rows)
-        return ingested(rows, stage.operator, plan, access, shuffled, late, hints.ingest, ordered_by_rows=by_rows)
+        frames = rows_by_input(stage, lambda source: hints.placed(source, access))
+        return reduce(DataFrame.union, [by_input(stage, rows, (n, len(frames))) for n, rows in enumerate(frames)])
+
+    def by_input(stage: Stage, rows: DataFrame, input_: tuple[int, int]) -> DataFrame:
+        ordered = not numbers_tasks(rows)
+        made = ingested(
+            rows,
+            stage.operator,
+            plan,
+            access,
+            shuffled,
+            late,
+            hints.ingest,
+            ordered_by_rows=ordered,
+            input_=input_,
+        )
+        return made
 
     return reduce(DataFrame.union, [of(stage) for stage in plan.stages if stage.ingests])
 

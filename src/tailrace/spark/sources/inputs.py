@@ -27,7 +27,13 @@ FrameOf = Callable[[object], DataFrame]
 
 def source_rows(stage: Stage, placed: FrameOf = frame_of) -> DataFrame:
     """What a stage reads of the user's streams. ``placed``: the rows of a stream's source."""
-    return _rows(stage, [None if isinstance(each, Relation) else placed(each) for each in sources_of(stage.relation)])
+    return reduce(DataFrame.union, rows_by_input(stage, placed))
+
+
+def rows_by_input(stage: Stage, placed: FrameOf = frame_of) -> list[DataFrame]:
+    """By stream, but of a join, whose rows say of which side they are."""
+    frames = [None if isinstance(each, Relation) else placed(each) for each in sources_of(stage.relation)]
+    return [_rows(stage, frames)] if isinstance(stage.relation, Join) else [_rows(stage, [each]) for each in frames]
 
 
 def rows_through_spark(stage: Stage, output_of: Callable[[Relation], DataFrame]) -> DataFrame:
@@ -51,10 +57,12 @@ def ingested(
     point: HintPoint | None = None,
     first_partition: int = 0,
     ordered_by_rows: bool = False,
+    input_: tuple[int, int] = (0, 1),
 ) -> DataFrame:
     """The rows, by the chosen route, into the tasks of an operator. Gives receipts.
 
     ``shuffled``: into how many tasks, with route shuffle. ``ordered_by_rows``: their order follows from their rows.
+    ``input_``: which of how many streams of the operator they are of, where that is one by itself.
     """
     if plan.options.route is Route.SHUFFLE:
         keys = [F.col(quoted(key.name)) for key in operator.keys]
@@ -65,7 +73,7 @@ def ingested(
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
     recorded = plan.options.record_folder is not None
     spec = operator.for_tasks().to_json()
-    task = IngestTask(spec, types, access, late, recorded, point, first_partition, ordered_by_rows)
+    task = IngestTask(spec, types, access, late, recorded, point, first_partition, ordered_by_rows, input_)
     return rows.mapInArrow(task, RECEIPT_DDL)
 
 

@@ -24,6 +24,7 @@ from pyspark import TaskContext
 from tailrace.commit.late_rows import LateAttempt, LateRef
 from tailrace.env import clock
 from tailrace.errors import StateServerError
+from tailrace.ids import MIN_MICROS
 from tailrace.operators.ingest.frame import split
 from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.server.transport.client import connect
@@ -117,6 +118,7 @@ class IngestTask:
     point: HintPoint | None = None  # sends hints for the rows as they come, before they are gathered to frames
     first_partition: int = 0  # an operator's rows may come from several jobs, whose partitions all begin with 0
     ordered_by_rows: bool = False  # the order of tasks follows from what they have read
+    input_: tuple[int, int] = (0, 1)  # which of how many streams the rows are of, where a task reads one of several
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -196,13 +198,21 @@ class IngestTask:
             partials=counts.partials,
             sampled_rows=counts.sampled_rows,
             sampled_keys=counts.sampled_keys,
-            times_max=tuple(counts.times_max),
+            times_max=self._times_max(counts.times_max),
             combine_ms=combine_s * 1e3,
             transfer_ms=transfer_s * 1e3,
             staged=staged or (NOTHING_STAGED,) * len(instructions.servers),
             checksum=checksum,
             late=written,
         )
+
+    def _times_max(self, seen: Sequence[int]) -> tuple[int, ...]:
+        """By stream that the operator reads."""
+        number, count = self.input_
+        if count == 1:
+            return tuple(seen)
+        (own,) = seen
+        return tuple(own if each == number else MIN_MICROS for each in range(count))
 
 
 def _hinting(batches: Iterable[pa.RecordBatch], sender: HintSender) -> Iterator[pa.RecordBatch]:
