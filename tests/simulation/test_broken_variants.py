@@ -19,6 +19,7 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.acknowledged_before_it_is_synced: 100,
     broken.folder_not_synced: 200,
     broken.acknowledged_before_it_is_stored: 30,
+    broken.listed_and_not_synced: 10_000,
     broken.put_over_others: 150,
     broken.not_behind_the_fence: 150,
     broken.no_rewind: 200,

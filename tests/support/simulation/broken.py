@@ -27,6 +27,8 @@ from tailrace.commit.recovery import start as starts
 from tailrace.commit.spark_logs import records as spark_records
 from tailrace.commit.spark_logs.log_files import SparkLogObjects
 from tailrace.env import clock
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.object_store import StoredObject
 from tailrace.errors import CheckpointError, FencedError, QueryStopped, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
@@ -75,6 +77,16 @@ def acknowledged_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
         return len(data)
 
     patch.setattr(SimStore, "put", put)
+
+
+def listed_and_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """A start goes by what it lists in a folder, and its writer may have been killed before it was synced."""
+
+    def believed(self: LocalStore, prefix: str) -> list[StoredObject]:
+        files = self._disk.files(self.root / prefix)
+        return sorted((StoredObject(path.relative_to(self.root).as_posix(), size) for path, size in files), key=str)
+
+    patch.setattr(LocalStore, "list", believed)
 
 
 def put_over_others(patch: pytest.MonkeyPatch) -> None:

@@ -83,8 +83,13 @@ class Disk:
             shutil.rmtree(path)
 
     def make_folder(self, path: Path) -> None:
-        """Create a folder and the parents it lacks, synced."""
+        """Create a folder and the parents it lacks, synced.
+
+        One that is there may have a maker that was killed before it synced the name: so that is synced too.
+        """
         if path.is_dir():
+            with contextlib.suppress(PermissionError):  # a folder that is not ours to read is not ours to make either
+                self.sync_folder(path.parent)
             return
         if path.parent != path:
             self.make_folder(path.parent)

@@ -9,6 +9,7 @@ Safe from any thread and from several processes on one folder.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,11 +72,17 @@ class LocalStore:
         hidden = self.root / TEMPORARY
         with self._explained("list", prefix):
             found = [
-                StoredObject(path.relative_to(self.root).as_posix(), size)
+                (path, size)
                 for path, size in self._disk.files(folder)
                 if path.parent != hidden and path != self.root / "lock"
             ]
-        return sorted(found, key=lambda each: each.name)
+            # Who lists goes by what it finds, and may delete what that makes superfluous. But its writer may have been
+            # killed, or stand still, between giving it its name and syncing that.
+            for each in sorted({path.parent for path, _ in found}):
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.sync_folder(each)
+        objects = (StoredObject(path.relative_to(self.root).as_posix(), size) for path, size in found)
+        return sorted(objects, key=lambda each: each.name)
 
     def delete(self, names: Sequence[str]) -> None:
         # Not synced: a file that a crash brings back is unreferenced, and the next start deletes it again.

@@ -48,7 +48,10 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str) -> list[StoredObject]:
-        """Every object whose name starts with ``prefix``, which is empty or ends with ``/``; sorted by name."""
+        """Every object whose name starts with ``prefix``, which is empty or ends with ``/``; sorted by name.
+
+        What is listed lasts, also where its writer was killed before its put had ended.
+        """
         ...
 
     def delete(self, names: Sequence[str]) -> None:

@@ -46,7 +46,32 @@ def test_a_put_is_synced_before_it_is_named_and_its_name_after(tmp_path, trace) 
 
 def test_new_folders_are_synced_into_their_parents(tmp_path, trace) -> None:
     LocalStore(tmp_path / "a" / "state").put("log/1", [b"x"])
-    assert trace[:4] == [f"sync {tmp_path.name}", "sync a", "sync state", "sync state"]  # a, state, .tmp, log
+    made = [f"sync {tmp_path.name}", "sync a", "sync state"]  # a, state, .tmp
+    assert trace[:6] == [f"sync {tmp_path.parent.name}", *made, "sync a", "sync state"]  # and log, in one that is there
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_listed_lasts_though_its_writer_was_killed_before_the_sync(seed) -> None:
+    class Killed(BaseException):
+        pass
+
+    class DiesBeforeTheSync(SimulatedDisk):
+        armed = True
+
+        def sync_folder(self, path: Path) -> None:
+            if self.armed:
+                self.armed = False
+                raise Killed
+            super().sync_folder(path)
+
+    disk = DiesBeforeTheSync(seed)
+    with pytest.raises(Killed):
+        LocalStore("/state", disk).put("log/1", [b"x"])
+    listed = LocalStore("/state", disk).list("log/")
+    disk.restart()
+    assert (
+        [each.name for each in listed] == [each.name for each in LocalStore("/state", disk).list("log/")] == ["log/1"]
+    )
 
 
 def test_a_store_that_is_only_read_leaves_no_trace(tmp_path) -> None:
