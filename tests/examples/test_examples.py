@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 
 PRINTED = {
+    "port": ["12:00:00  APP: 2 bids, top 60", "12:00:00  WEB: 2 bids, top 100"],
     "windows": ["12:00:00 to 12:00:10  auction 1: 3 bids, best 30", "12:00:10 to 12:00:20  auction 2: 1 bids, best 70"],
     "sessions": ["ada: 3 pages from 12:00:00 to 12:00:50", "ada: 1 pages from 12:05:00 to 12:05:30"],
     "deduplicate": ["epoch 0: order 1, order 2", "epoch 1: order 3", "epoch 2: order 1, order 4"],
