@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -16,6 +14,14 @@ from tailrace.cli.console import progress_bar, show_table, work_folder
 from tailrace.cli.espbench.options import ConfigFile, Data, QueryKey, given_config
 from tailrace.cli.options import OutFile, Work, names_of
 
+Systems = Annotated[str, typer.Option(help="Names with commas: they take turns.")]
+Kills = Annotated[int, typer.Option(min=0, help="So often the system is killed while messages are sent.")]
+WarmUp = Annotated[float, typer.Option(min=0, help="Seconds at the start that latencies leave out.")]
+Patience = Annotated[float, typer.Option(min=1, help="Seconds without a result that end a run.")]
+Results = Annotated[
+    Path | None, typer.Option(help="Folder of results, with the original's columns; runs in it are not made again.")
+]
+
 
 @espbench.command(
     epilog="Examples:  tailrace espbench run q1 --data data --rate 1000 --duration 30s --systems spark  ·  "
@@ -24,49 +30,90 @@ from tailrace.cli.options import OutFile, Work, names_of
 def run(
     query: QueryKey,
     data: Data,
-    systems: Annotated[str, typer.Option(help="Names with commas: they take turns.")] = "tailrace,spark",
+    systems: Systems = "tailrace,spark",
     rate: Annotated[int, typer.Option(min=1, help="Messages a second and stream.")] = 1_000,
     duration: Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")] = "5m",
     runs: Annotated[int, typer.Option(min=1, help="Runs of each system.")] = 1,
-    kills: Annotated[int, typer.Option(min=0, help="So often the system is killed while messages are sent.")] = 0,
-    warm_up: Annotated[float, typer.Option(min=0, help="Seconds at the start that latencies leave out.")] = 10,
-    patience: Annotated[float, typer.Option(min=1, help="Seconds without a result that end a run.")] = 30,
+    kills: Kills = 0,
+    warm_up: WarmUp = 10,
+    patience: Patience = 30,
     row_by_row: Annotated[bool, typer.Option("--row-by-row", help="q5 with an update each record.")] = False,
     low_mf03: Annotated[int, typer.Option(help="q4's limit; 7992 for a real file from its start.")] = 8_105,
+    results: Results = None,
     config: ConfigFile = None,
     out_file: OutFile = None,
     work: Work = None,
 ) -> None:
     """Run a query and check every result. The last line of output is a JSON object."""
+    settings = {"set_wise": not row_by_row, "low_mf03": low_mf03}
+    chosen = given_config(config, None, duration)
+    asked = ([query], [rate], _systems(systems), runs, chosen, data.resolve(), patience, warm_up, kills, settings)
+    _run(asked, results, out_file, work)
+
+
+@espbench.command(
+    name="all",
+    epilog="Examples:  tailrace espbench all --data data --results results --rates 1000,10000 --runs 3  ·  "
+    "tailrace espbench all --data data --results results --queries q1,q3 --duration 1m",
+)
+def run_all(
+    data: Data,
+    results: Annotated[Path, typer.Option(help="Folder of results; runs that it has are not made again.")],
+    queries: Annotated[str, typer.Option(help="Queries with commas.")] = "q1,q2,q3,q4,q5",
+    rates: Annotated[str, typer.Option(help="Messages a second and stream, with commas.")] = "1000,10000",
+    systems: Systems = "tailrace,spark",
+    duration: Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")] = "5m",
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each system.")] = 3,
+    kills: Kills = 0,
+    warm_up: WarmUp = 10,
+    patience: Patience = 30,
+    config: ConfigFile = None,
+    out_file: OutFile = None,
+    work: Work = None,
+) -> None:
+    """Run the whole matrix; after an interruption, what is left of it. The last line of output is a JSON object."""
     from tailrace.lab.espbench.names import QUERIES  # lazy: see LAZY
-    from tailrace.lab.espbench.run.one_run import RunOptions, one_run  # lazy: see LAZY
-    from tailrace.lab.espbench.run.servers import servers  # lazy: see LAZY
+
+    chosen = given_config(config, None, duration)
+    asked = [int(each) for each in names_of(rates, (), "--rates") if each.isdigit() and int(each)]
+    if len(asked) < len(rates.split(",")):
+        raise typer.BadParameter(f"{rates!r} is no list of numbers above 0", param_hint="--rates")
+    names, settings = names_of(queries, QUERIES, "--queries"), {"set_wise": True, "low_mf03": 8_105}
+    given = (names, asked, _systems(systems), runs, chosen, data.resolve(), patience, warm_up, kills, settings)
+    _run(given, results, out_file, work)
+
+
+def _systems(text: str) -> tuple[str, ...]:
     from tailrace.lab.espbench.systems.process import SYSTEMS  # lazy: see LAZY
 
-    names = names_of(systems, SYSTEMS, "--systems")
-    chosen, asked = given_config(config, rate, duration), QUERIES[query]
-    settings = {"set_wise": not row_by_row, "low_mf03": low_mf03}
-    outcomes = []
-    with ExitStack() as stack:
-        folder = stack.enter_context(work_folder(work))
-        progress = stack.enter_context(progress_bar())
-        progress("servers start", 0, 1)
-        places = stack.enter_context(servers(chosen, query in ("q4", "q5")))
-        number = chosen.benchmark_run
-        for _ in range(runs):
-            for system in names:  # in turns, so that what changes on the machine changes for all
-                of_run = replace(chosen, benchmark_run=number)
-                options = RunOptions(system, asked, of_run, data.resolve(), patience, warm_up, kills, settings)
-                outcomes.append(one_run(options, places, Path(folder) / f"{system}-{number}", progress))
-                number += 1
+    return names_of(text, SYSTEMS, "--systems")
+
+
+def _run(given: tuple[Any, ...], results: Path | None, out_file: Path | None, work: Path | None) -> None:
+    from tailrace.lab.espbench.results.files import ResultFolder  # lazy: see LAZY
+    from tailrace.lab.espbench.run.series import Failed, SeriesOptions, run_series  # lazy: see LAZY
+
+    kept = None if results is None else ResultFolder(results)
+    summaries, failed = [], []
+    with work_folder(work) as folder, progress_bar() as progress:
+        for outcome in run_series(SeriesOptions(*given), kept, folder, progress):
+            if isinstance(outcome, Failed):
+                failed.append({"system": outcome.system, "query": outcome.query, "why": outcome.why})
+                err.print(Text(outcome.why, style="red"))
+                continue
+            summary = outcome.summary()
+            summaries.append(summary)
+            for fault in summary["faults"]:
+                err.print(Text(f"{summary['system']}, run {summary['run']}: {fault}", style="red"))
     columns = ("correctness", "missing", "doubled", "p50_ms", "p90_ms", "p99_ms", "results", "drained_s")
-    summaries = [outcome.summary() for outcome in outcomes]
-    shown = {f"{each['system']} {each['run']}": {name: each[name] for name in columns} for each in summaries}
-    show_table(f"{query} at {rate:,} messages a second", shown)
-    for each in summaries:
-        for fault in each["faults"]:
-            err.print(Text(f"{each['system']}, run {each['run']}: {fault}", style="red"))
-    line = json.dumps({"query": query, "rate": rate, "runs": summaries}, separators=(",", ":"))
+    shown = summaries if kept is None else kept.summaries()
+    for query, rate in dict.fromkeys((each["query"], each["rate"]) for each in shown):
+        of_it = [each for each in shown if (each["query"], each["rate"]) == (query, rate)]
+        table = {f"{each['system']} {each['run']}": {name: each[name] for name in columns} for each in of_it}
+        show_table(f"{query} at {rate:,} messages a second", table)
+    line = json.dumps({"runs": summaries, "failed": failed}, separators=(",", ":"))
     if out_file is not None:
         out_file.write_text(line + "\n", encoding="utf-8")
     print(line, flush=True)
+    if failed:
+        raise typer.Exit(1)

@@ -7,20 +7,23 @@ instead of waited for during forty minutes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace.lab.espbench.broker import Broker
 from tailrace.lab.espbench.config import Config
 from tailrace.lab.espbench.data.load import OF_QUERY, load
 from tailrace.lab.espbench.names import Query, Topics
+from tailrace.lab.espbench.results.utilisation import Sample, Utilisation
 from tailrace.lab.espbench.run.end import End, end_of
 from tailrace.lab.espbench.run.outcome import Outcome
 from tailrace.lab.espbench.run.servers import Servers
-from tailrace.lab.espbench.sender.senders import Senders, orders
+from tailrace.lab.espbench.sender.senders import Senders, StreamSent, orders
 from tailrace.lab.espbench.systems.job import Job
 from tailrace.lab.espbench.systems.process import System
 from tailrace.lab.espbench.validator import database
@@ -53,54 +56,89 @@ def one_run(options: RunOptions, servers: Servers, work: Path, progress: Progres
     broker.create(topics.of(query))
     if query.key in OF_QUERY:
         load(servers.database, options.data, OF_QUERY[query.key], progress)
-    inputs = tuple(topics.input(number) for number in query.inputs)
-    where = (servers.bootstrap, inputs, topics.output(query), servers.database, str(work))
+    measured = _measured(options, servers, broker, topics, str(work), progress)
+    return _judged(options, servers, broker, topics, measured)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    begun_s: float
+    sent: Sequence[StreamSent]
+    inputs: Mapping[int, pa.Table]
+    drained_s: float
+    killed: int
+    utilisation: Sequence[Sample]
+
+
+def _measured(
+    options: RunOptions, servers: Servers, broker: Broker, topics: Topics, work: str, progress: Progress
+) -> _Measured:
+    """Everything while the system runs."""
+    query, inputs = options.query, {number: topics.input(number) for number in options.query.inputs}
+    where = (servers.bootstrap, tuple(inputs.values()), topics.output(query), servers.database, work)
     job = Job(options.system, query.key, *where, options.settings)
-    of_run = orders(config, query, topics, options.data, servers.bootstrap)
     with ExitStack() as systems:
         progress(f"{options.system} starts", 0, 1)
-        system = _ready(job, systems)
-        with Senders(of_run) as senders:
+        pids = dict(servers.pids)
+        system = _ready(job, systems, pids)
+        with (
+            Senders(orders(options.config, query, topics, options.data, servers.bootstrap)) as senders,
+            Utilisation(lambda: {**pids, **senders.pids}) as utilisation,
+        ):
             begun_s = senders.start()
-            system, killed = _kill_meanwhile(options, job, system, systems)
+            system, killed = _kill_meanwhile(options, job, system, systems, pids)
             sent = senders.wait(progress)
-        sent_s = time.monotonic()
-        read = {number: broker.read(topics.input(number)) for number in query.inputs}
-        end = end_of(query, read, broker, topics.output(query), servers.database)
-        _wait(end, system, options.patience_s, progress)
-        drained_s = time.monotonic() - sent_s
-    validated_s = time.monotonic()
+            sent_s = time.monotonic()
+            read = {number: broker.read(topic) for number, topic in inputs.items()}
+            end = end_of(query, read, broker, topics.output(query), servers.database)
+            _wait(end, system, options.patience_s, progress)
+        return _Measured(begun_s, sent, read, time.monotonic() - sent_s, killed, utilisation.samples)
+
+
+def _judged(options: RunOptions, servers: Servers, broker: Broker, topics: Topics, measured: _Measured) -> Outcome:
+    query, config, began = options.query, options.config, time.monotonic()
     down = database.downtimes(servers.database) if query.key == "q4" else None
-    right = answers(query, read, down, options.settings.get("low_mf03", LOW_MF03))
+    right = answers(query, measured.inputs, down, options.settings.get("low_mf03", LOW_MF03))
     if query.to_database:
-        results = database.production_times(servers.database, read[query.inputs[0]])
+        results = database.production_times(servers.database, measured.inputs[query.inputs[0]])
     else:
         results = Results.of(broker.read(topics.output(query)), right.ids is not None)
-    compared, verdict = pairs(right, results), exactly_once(right, results)
-    measured_from = begun_s * 1000 + options.warm_up_s * 1000
-    late = _behind_warm_up(right, verdict, measured_from)
-    faults = [fault for stream in sent if (fault := stream.fault(config.sender.lateness_bound_ms))]
-    rate = 1_000_000_000 // config.interval_ns
-    counted = sum(table.num_rows for table in read.values())
-    validator_s = time.monotonic() - validated_s
-    name = (options.system, query.key, rate, config.benchmark_run, counted)
-    return Outcome(*name, compared, verdict, late, sent, validator_s, drained_s, killed, faults)
+    verdict = exactly_once(right, results)
+    return Outcome(
+        system=options.system,
+        query=query.key,
+        rate=round(1e9 / config.interval_ns),
+        run=config.benchmark_run,
+        inputs=sum(table.num_rows for table in measured.inputs.values()),
+        pairs=pairs(right, results),
+        verdict=verdict,
+        latencies_ms=_behind_warm_up(right, verdict, (measured.begun_s + options.warm_up_s) * 1000),
+        sent=measured.sent,
+        validator_s=time.monotonic() - began,
+        drained_s=measured.drained_s,
+        utilisation=measured.utilisation,
+        killed=measured.killed,
+        faults=[fault for stream in measured.sent if (fault := stream.fault(config.sender.lateness_bound_ms))],
+    )
 
 
-def _ready(job: Job, systems: ExitStack) -> System:
+def _ready(job: Job, systems: ExitStack, pids: dict[str, int]) -> System:
     system = systems.enter_context(System(job))
     system.wait_ready()
+    pids["system"] = system.pid
     return system
 
 
-def _kill_meanwhile(options: RunOptions, job: Job, system: System, systems: ExitStack) -> tuple[System, int]:
+def _kill_meanwhile(
+    options: RunOptions, job: Job, system: System, systems: ExitStack, pids: dict[str, int]
+) -> tuple[System, int]:
     """Kills the system at even distances while the sender sends, and starts it anew at once, as a supervisor would."""
     pause = options.config.duration_ns / 1e9 / (options.kills + 1)
     for _ in range(options.kills):
         time.sleep(pause)
         system.check()
         system.kill()
-        system = _ready(job, systems)
+        system = _ready(job, systems, pids)
     return system, options.kills
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tailrace.lab.espbench.results.utilisation import Sample
 from tailrace.lab.espbench.sender.senders import StreamSent
 from tailrace.lab.espbench.validator.compare import Pairs, Verdict
 
@@ -34,6 +35,7 @@ class Outcome:
     validator_s: float
     drained_s: float
     """From the last message until the last result."""
+    utilisation: Sequence[Sample] = field(default_factory=tuple)
     killed: int = 0
     faults: Sequence[str] = field(default_factory=tuple)
 

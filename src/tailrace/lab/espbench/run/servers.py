@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -19,14 +19,18 @@ class Servers:
 
     bootstrap: str
     database: str
+    pids: Mapping[str, int]
 
 
 @contextmanager
 def servers(config: Config, with_database: bool) -> Iterator[Servers]:
     with ExitStack() as started:
         bootstrap, database = config.kafka_bootstrap_servers, config.database
+        pids = {}
         if not bootstrap:
-            bootstrap = started.enter_context(KafkaBroker(BROKER)).bootstrap
+            broker = started.enter_context(KafkaBroker(BROKER))
+            bootstrap, pids["broker"] = broker.bootstrap, broker.pid
         if with_database and not database:
-            database = started.enter_context(PostgresServer(durable=True)).url
-        yield Servers(bootstrap, database)
+            server = started.enter_context(PostgresServer(durable=True))
+            database, pids["database"] = server.url, server.pid
+        yield Servers(bootstrap, database, pids)

@@ -1,0 +1,110 @@
+"""Files of runs, named and laid out as the original's: a row a run, its latencies one a line, and means over a series.
+
+``<prefix>_<run>_<time>.csv`` has a run's row, ``logs/<output topic>_responseTimes.csv`` its latencies in the order of
+answers, ``series.csv`` the means over all runs of a system, query and rate. ``summaries.jsonl`` says which
+runs there are: it is written last, and moved into place.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailrace.lab.espbench.config import Config
+from tailrace.lab.espbench.names import QUERIES, Topics
+from tailrace.lab.espbench.run.outcome import Outcome
+from tailrace.lab.espbench.sender.result_row import result_row
+
+SUMMARIES = "summaries.jsonl"
+SERIES = "series.csv"
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """A folder of results. Runs are known by system, query, rate and number, so that a series can be taken up again."""
+
+    folder: Path
+
+    def add(self, outcome: Outcome, config: Config, now: datetime | None = None) -> None:
+        topics = Topics(config.topic_prefix, outcome.run)
+        output = topics.output(QUERIES[outcome.query])
+        logs = self.folder / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        _write(logs / f"{output}_responseTimes.csv", "".join(f"{each}\n" for each in outcome.latencies_ms))
+        stamp = f"{now or datetime.now(UTC):%Y%m%d%H%M%S}"
+        interval = (config.sending_interval, config.sending_interval_time_unit)
+        name = f"{config.topic_prefix}_{outcome.run}_{stamp}"
+        _write(self.folder / f"{name}_sender.csv", _csv([result_row(config, outcome.sent)]))
+        _write(self.folder / f"{name}.csv", _csv([{"System": outcome.system, **outcome.row(output, *interval)}]))
+        if outcome.utilisation:
+            _write(logs / f"{output}_utilisation.csv", _csv([asdict(sample) for sample in outcome.utilisation]))
+        summaries = [*self.summaries(), outcome.summary()]
+        _write(self.folder / SERIES, _csv(series(summaries)))
+        lines = (json.dumps(each, separators=(",", ":")) + "\n" for each in summaries)
+        _write(self.folder / SUMMARIES, "".join(lines))
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Of all runs, in the order in which they ended. A last line that was cut short is no run."""
+        path = self.folder / SUMMARIES
+        if not path.exists():
+            return []
+        lines = path.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines[:-1] if line]
+
+    def runs(self, system: str, query: str, rate: int) -> int:
+        """How many valid runs there are."""
+        return sum(
+            each["valid"] and (each["system"], each["query"], each["rate"]) == (system, query, rate)
+            for each in self.summaries()
+        )
+
+    def next_run(self, first: int) -> int:
+        return max([each["run"] + 1 for each in self.summaries()], default=first)
+
+
+def series(summaries: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """Means of percentiles over the valid runs of each system, query and rate, and whether all were right."""
+    found: dict[tuple[str, int, str], list[Mapping[str, Any]]] = {}
+    for each in summaries:
+        if each["valid"]:
+            found.setdefault((each["query"], each["rate"], each["system"]), []).append(each)
+    return [
+        {
+            "query": query,
+            "rate": rate,
+            "system": system,
+            "runs": len(runs),
+            **{name: _mean([run[name] for run in runs]) for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")},
+            "correctness": _mean([run["correctness"] for run in runs]),
+            "all_correct": all(run["correct"] for run in runs),
+            "exactly_once": all(run["exactly_once"] for run in runs),
+        }
+        for (query, rate, system), runs in sorted(found.items())
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> float | str:
+    known = [value for value in values if value is not None and not np.isnan(value)]
+    return round(float(np.mean(known)), 3) if known else ""
+
+
+def _csv(rows: Sequence[Mapping[str, object]]) -> str:
+    text = StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
