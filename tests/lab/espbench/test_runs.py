@@ -17,7 +17,7 @@ from tailrace.lab.espbench.config import Config
 from tailrace.lab.espbench.data.business import Business
 from tailrace.lab.espbench.data.files import SensorSource, write_all
 from tailrace.lab.espbench.names import QUERIES
-from tailrace.lab.espbench.run.one_run import RunOptions, one_run
+from tailrace.lab.espbench.run.one_run import Conduct, RunOptions, one_run
 from tailrace.lab.espbench.run.servers import Servers, servers
 from tailrace.lab.espbench.systems.process import SYSTEMS
 
@@ -45,8 +45,7 @@ RUNS = iter(range(1, 1_000))
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_result_is_right(data: Path, places: Servers, tmp_path: Path, system: str, query: str) -> None:
     config = replace(CONFIG, benchmark_run=next(RUNS))
-    settings = {"set_wise": True, "low_mf03": 8_105}
-    options = RunOptions(system, QUERIES[query], config, data, patience_s=20, warm_up_s=0, settings=settings)
+    options = RunOptions(system, QUERIES[query], config, data, Conduct(patience_s=20, warm_up_s=0))
     found = one_run(options, places, tmp_path, lambda *_: None)
     assert found.pairs.correct and found.pairs.correctness == 100
     assert found.verdict.exactly_once
@@ -62,8 +61,7 @@ def test_every_result_is_right(data: Path, places: Servers, tmp_path: Path, syst
 @pytest.mark.parametrize("query", ["q1", "q2", "q5"])
 def test_a_killed_system_loses_nothing(data: Path, places: Servers, tmp_path: Path, query: str) -> None:
     config = replace(CONFIG, benchmark_run=next(RUNS), duration=40)
-    settings = {"set_wise": True, "low_mf03": 8_105}
-    options = RunOptions("tailrace", QUERIES[query], config, data, 60, 0, kills=2, settings=settings)
+    options = RunOptions("tailrace", QUERIES[query], config, data, Conduct(60, 0, kills=2))
     found = one_run(options, places, tmp_path, lambda *_: None)
     assert found.killed == 2
     assert found.verdict.exactly_once

@@ -45,10 +45,11 @@ def run(
     work: Work = None,
 ) -> None:
     """Run a query and check every result. The last line of output is a JSON object."""
-    settings = {"set_wise": not row_by_row, "low_mf03": low_mf03}
+    from tailrace.lab.espbench.run.one_run import Conduct  # lazy: see LAZY
+
+    conduct = Conduct(patience, warm_up, kills, {"set_wise": not row_by_row, "low_mf03": low_mf03})
     chosen = given_config(config, None, duration)
-    asked = ([query], [rate], _systems(systems), runs, chosen, data.resolve(), patience, warm_up, kills, settings)
-    _run(asked, results, out_file, work)
+    _run(([query], [rate], _systems(systems), runs, chosen, data.resolve(), conduct), results, out_file, work)
 
 
 @espbench.command(
@@ -73,14 +74,14 @@ def run_all(
 ) -> None:
     """Run the whole matrix; after an interruption, what is left of it. The last line of output is a JSON object."""
     from tailrace.lab.espbench.names import QUERIES  # lazy: see LAZY
+    from tailrace.lab.espbench.run.one_run import Conduct  # lazy: see LAZY
 
     chosen = given_config(config, None, duration)
     asked = [int(each) for each in names_of(rates, (), "--rates") if each.isdigit() and int(each)]
     if len(asked) < len(rates.split(",")):
         raise typer.BadParameter(f"{rates!r} is no list of numbers above 0", param_hint="--rates")
-    names, settings = names_of(queries, QUERIES, "--queries"), {"set_wise": True, "low_mf03": 8_105}
-    given = (names, asked, _systems(systems), runs, chosen, data.resolve(), patience, warm_up, kills, settings)
-    _run(given, results, out_file, work)
+    names, conduct = names_of(queries, QUERIES, "--queries"), Conduct(patience, warm_up, kills)
+    _run((names, asked, _systems(systems), runs, chosen, data.resolve(), conduct), results, out_file, work)
 
 
 def _systems(text: str) -> tuple[str, ...]:

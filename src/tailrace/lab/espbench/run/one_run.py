@@ -35,18 +35,23 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class Conduct:
     """``patience_s``: a run ends when no result has come for so long. ``warm_up_s``: latencies of what was caused in
     the first seconds are left out. ``kills``: how many times the system is killed while the sender sends."""
 
+    patience_s: float = 30
+    warm_up_s: float = 10
+    kills: int = 0
+    settings: dict[str, Any] = field(default_factory=lambda: {"set_wise": True, "low_mf03": LOW_MF03})
+
+
+@dataclass(frozen=True)
+class RunOptions:
     system: str
     query: Query
     config: Config
     data: Path
-    patience_s: float = 30
-    warm_up_s: float = 10
-    kills: int = 0
-    settings: dict[str, Any] = field(default_factory=dict)
+    conduct: Conduct
 
 
 def one_run(options: RunOptions, servers: Servers, work: Path, progress: Progress) -> Outcome:
@@ -76,7 +81,7 @@ def _measured(
     """Everything while the system runs."""
     query, inputs = options.query, {number: topics.input(number) for number in options.query.inputs}
     where = (servers.bootstrap, tuple(inputs.values()), topics.output(query), servers.database, work)
-    job = Job(options.system, query.key, *where, options.settings)
+    job = Job(options.system, query.key, *where, options.conduct.settings)
     with ExitStack() as systems:
         progress(f"{options.system} starts", 0, 1)
         pids = dict(servers.pids)
@@ -91,14 +96,14 @@ def _measured(
             sent_s = time.monotonic()
             read = {number: broker.read(topic) for number, topic in inputs.items()}
             end = end_of(query, read, broker, topics.output(query), servers.database)
-            _wait(end, system, options.patience_s, progress)
+            _wait(end, system, options.conduct.patience_s, progress)
         return _Measured(begun_s, sent, read, time.monotonic() - sent_s, killed, utilisation.samples)
 
 
 def _judged(options: RunOptions, servers: Servers, broker: Broker, topics: Topics, measured: _Measured) -> Outcome:
     query, config, began = options.query, options.config, time.monotonic()
     down = database.downtimes(servers.database) if query.key == "q4" else None
-    right = answers(query, measured.inputs, down, options.settings.get("low_mf03", LOW_MF03))
+    right = answers(query, measured.inputs, down, options.conduct.settings["low_mf03"])
     if query.to_database:
         results = database.production_times(servers.database, measured.inputs[query.inputs[0]])
     else:
@@ -112,7 +117,7 @@ def _judged(options: RunOptions, servers: Servers, broker: Broker, topics: Topic
         inputs=sum(table.num_rows for table in measured.inputs.values()),
         pairs=pairs(right, results),
         verdict=verdict,
-        latencies_ms=_behind_warm_up(right, verdict, (measured.begun_s + options.warm_up_s) * 1000),
+        latencies_ms=_behind_warm_up(right, verdict, (measured.begun_s + options.conduct.warm_up_s) * 1000),
         sent=measured.sent,
         validator_s=time.monotonic() - began,
         drained_s=measured.drained_s,
@@ -133,13 +138,13 @@ def _kill_meanwhile(
     options: RunOptions, job: Job, system: System, systems: ExitStack, pids: dict[str, int]
 ) -> tuple[System, int]:
     """Kills the system at even distances while the sender sends, and starts it anew at once, as a supervisor would."""
-    pause = options.config.duration_ns / 1e9 / (options.kills + 1)
-    for _ in range(options.kills):
+    pause = options.config.duration_ns / 1e9 / (options.conduct.kills + 1)
+    for _ in range(options.conduct.kills):
         time.sleep(pause)
         system.check()
         system.kill()
         system = _ready(job, systems, pids)
-    return system, options.kills
+    return system, options.conduct.kills
 
 
 def _behind_warm_up(right: Answers, verdict: Verdict, from_ms: float) -> list[int]:

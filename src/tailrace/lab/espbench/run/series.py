@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.lab.espbench.config import Config
 from tailrace.lab.espbench.names import QUERIES
 from tailrace.lab.espbench.results.files import ResultFolder
-from tailrace.lab.espbench.run.one_run import Progress, RunOptions, one_run
+from tailrace.lab.espbench.run.one_run import Conduct, Progress, RunOptions, one_run
 from tailrace.lab.espbench.run.outcome import Outcome
 from tailrace.lab.espbench.run.servers import servers
 from tailrace.lab.espbench.systems.process import SystemFailedError
@@ -22,18 +22,13 @@ from tailrace.lab.espbench.systems.process import SystemFailedError
 
 @dataclass(frozen=True)
 class SeriesOptions:
-    """``settings``, ``patience_s``, ``warm_up_s`` and ``kills``: of each run."""
-
     queries: Sequence[str]
     rates: Sequence[int]
     systems: Sequence[str]
     runs: int
     config: Config
     data: Path
-    patience_s: float = 30
-    warm_up_s: float = 10
-    kills: int = 0
-    settings: dict[str, Any] = field(default_factory=dict)
+    conduct: Conduct = field(default_factory=Conduct)
 
 
 @dataclass(frozen=True)
@@ -58,16 +53,7 @@ def run_series(
         for done, (query, rate, system) in enumerate(todo):
             label = f"{done + 1} of {len(todo)}: {query} at {rate:,}/s on {system}"
             of_run = replace(options.config, benchmark_run=number, **_interval(rate))
-            asked = RunOptions(
-                system,
-                QUERIES[query],
-                of_run,
-                options.data,
-                options.patience_s,
-                options.warm_up_s,
-                options.kills,
-                options.settings,
-            )
+            asked = RunOptions(system, QUERIES[query], of_run, options.data, options.conduct)
 
             def shown(what: str, at: int, steps: int, label: str = label) -> None:
                 progress(f"{label}: {what}", at, steps)
