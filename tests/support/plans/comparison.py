@@ -45,8 +45,9 @@ def _compare(spark: SparkSession, plan: Plan, folder: Path) -> Verdict:
         source = ScriptedSource(folder / variable, script.schema)
         source.add(script.tables)
         streams[variable] = source.stream(spark)
+    table = spark.range(3).selectExpr("CAST(id AS INT) AS n", "concat('title ', id) AS title")
     try:
-        frame: DataFrame = eval(plan.text, {"F": F, **streams})
+        frame: DataFrame = eval(plan.text, {"F": F, "table": table, **streams})
     except AnalysisException as error:
         return Verdict(NO_QUERY, _short(error))
     try:
@@ -100,15 +101,23 @@ def _differences(plan: Plan, ours: dict[int, Rows], theirs: dict[int, Rows]) -> 
         return f"columns differ: {' and '.join(sorted(heads))}"
     if plan.by_epoch and sorted(ours) != sorted(theirs):
         return f"epochs of Spark {sorted(theirs)}, of Tailrace {sorted(ours)}"
-    both = (
-        [(f"epoch {n}", theirs[n][1:], ours[n][1:]) for n in theirs] if plan.by_epoch else [_in_the_end(theirs, ours)]
-    )
+    if plan.keyless:
+        both = [("last row", _last(theirs), _last(ours))] if _last(ours) else []
+    elif plan.by_epoch:
+        both = [(f"epoch {number}", theirs[number][1:], ours[number][1:]) for number in theirs]
+    else:
+        both = [_in_the_end(theirs, ours)]
     lines = []
     for where, wanted, given in both:
         missing, more = without(wanted, given), without(given, wanted)
         if missing or more:
             lines.append(f"{where}: Spark alone {missing[:4]}, Tailrace alone {more[:4]}")
     return "\n".join(lines)
+
+
+def _last(found: dict[int, Rows]) -> Rows:
+    """Of the epochs with rows."""
+    return next((found[epoch][1:] for epoch in sorted(found, reverse=True) if found[epoch][1:]), [])
 
 
 def _in_the_end(theirs: dict[int, Rows], ours: dict[int, Rows]) -> tuple[str, Rows, Rows]:

@@ -39,6 +39,11 @@ class Plan:
     confs: dict[str, str]
     by_epoch: bool
 
+    @property
+    def keyless(self) -> bool:
+        """Whether all rows are one group, of which Spark also tells in epochs without rows, and before the first."""
+        return ".groupBy()." in self.text
+
     def __repr__(self) -> str:
         columns = "; ".join(", ".join(f"{f.name} {f.type}" for f in each.schema) for each in self.scripts)
         return f"Plan {self.seed}, {self.mode}, {self.confs}\n  columns: {columns}\n  {self.text}"
@@ -88,7 +93,8 @@ class Drawing:
         return f"{prefix}{self.names}"
 
     def scope(self, part: Part, *without: str) -> Scope:
-        return Scope(self.rng, {name: family for name, family in part.columns.items() if family not in without})
+        columns = {name: family for name, family in part.columns.items() if name not in without}
+        return Scope(self.rng, columns, self.any_case)
 
     # --- without state
 
@@ -101,7 +107,7 @@ class Drawing:
         """Some of what needs no state, before the watermark."""
         for _ in range(self.rng.choice([0, 0, 0, 1, 1, 2, 3])):
             scope = self.scope(part)
-            kind = self.rng.choice(["where", "withColumn", "selectExpr", "union", "explode", "rename"])
+            kind = self.rng.choice(["where", "withColumn", "selectExpr", "union", "explode", "rename", "table"])
             if kind == "where":
                 part = part.then(f'.where("{self.kept(part, scope.condition())}")')
             elif kind == "withColumn":
@@ -121,26 +127,42 @@ class Drawing:
                 first, name = scope.any_of("integer", "string"), self.name("x")
                 part = part.then(f'.withColumn("{name}", F.explode(F.expr("array({first.text}, NULL)")))')
                 part.columns[name] = first.family
+            elif kind == "table" and "table" not in part.text:
+                part = self.with_table(part, scope.column("integer", "1"))
             elif kind == "rename" and scope.columns("string"):
                 old, name = self.rng.choice(scope.columns("string")), self.name("T")
                 part = part.then(f'.withColumnRenamed("{old}", "{name}")')
                 part.columns[name] = part.columns.pop(old)
         return part
 
+    def with_table(self, part: Part, column: str) -> Part:
+        how = self.rng.choice(["left", "left", "inner"]) if self.shape != "join" else "left"
+        part = part.then(f'.join(table, F.expr("{column} = n"), "{how}")')
+        part.columns["title"] = "string"
+        return part
+
     def kept(self, part: Part, condition: str) -> str:
         """The condition, which does not keep the watermark of a join from going on to the end."""
         numbers = [name for name in part.columns if name in (ONCE, f"r{ONCE}")]
-        return " OR ".join([condition, *(f"{name} < 0" for name in numbers)]) if self.shape == "join" else condition
+        return (
+            " OR ".join([condition, *(f"{name} < 0" for name in numbers)])
+            if self.shape in ("join", "chain")
+            else condition
+        )
 
     def marked(self, part: Part, delay: str | None = None) -> Part:
         delay = delay or self.rng.choice(["0 seconds", "3 seconds", "10 seconds", "1 minute"])
-        return part.then(f'.withWatermark("{part.time}", "{delay}")')
+        part = part.then(f'.withWatermark("{part.time}", "{delay}")')
+        if self.maybe(0.15) and "table" not in part.text:
+            # Not about the event time, nor what is made of it: such a filter Spark leaves behind the watermark.
+            scope = self.scope(part, str(part.time), *(name for name in part.columns if name[0] == "x"))
+            part = part.then(f'.where("{self.kept(part, scope.condition())}")')
+        return part
 
     def above(self, part: Part, filters: bool = True) -> Part:
         """What Spark does with an operator's rows."""
-        exact = Part(
-            "", {name: f for name, f in part.columns.items() if f not in ("window", "key", "inexact", "unique")}
-        )
+        hidden = ("window", "key", "inexact", "unique")
+        exact = Part("", {name: family for name, family in part.columns.items() if family not in hidden})
         scope = self.scope(exact)
         if filters and exact.columns and self.maybe(0.4):
             condition = scope.condition()
@@ -148,6 +170,8 @@ class Drawing:
         if exact.columns and self.maybe(0.3):
             made, name = scope.any_of(*set(exact.columns.values())), self.name("y")
             part = part.then(f'.withColumn("{name}", F.expr("{made.text}"))')
+        if exact.columns and self.by_epoch and self.maybe(0.07) and "table" not in part.text:
+            part = self.with_table(part, scope.column("integer", "1"))
         if self.maybe(0.3):
             shown = []
             for name, family in self.rng.sample(list(part.columns.items()), self.rng.randint(1, len(part.columns))):
@@ -161,16 +185,18 @@ class Drawing:
 
     # --- aggregations
 
-    def grouped(self, part: Part, window: str | None, keys_min: int = 0) -> Part:
+    def grouped(self, part: Part, window: str | None, keys_min: int = 0, keys_max: int = 3) -> Part:
         """``groupBy().agg()``. ``window``: the text that makes it."""
         scope = self.scope(part)
         groups, columns = ([], {}) if window is None else ([f'{window}.alias("win")'], {"win": "window"})
-        for _ in range(max(keys_min, self.rng.choice([0, 1, 1, 2, 3]))):
+        for _ in range(min(keys_max, max(keys_min, self.rng.choice([0, 1, 1, 2, 3])))):
             key, name = scope.any_of(*(("double",) if self.maybe(0.01) else KEY_FAMILIES)), self.name("k")
             if part.time is not None and key.text == part.time:
                 key = Typed(f"upper('{name}')", "string")
             groups.append(f'F.expr("{key.text}").alias("{name}")')
-            columns[name] = "key"
+            # A condition on a key is about the rows below, and Spark puts it there; one on the event time it does not.
+            of_time = part.time is None or any(word in key.text for word in (part.time, "x", "second(", "hour("))
+            columns[name] = "key" if of_time else key.family
         calls = []
         for _ in range(self.rng.randint(1, 5)):
             call, family = self.aggregate(scope, part)
@@ -228,6 +254,9 @@ class Drawing:
     def aggregation(self, part: Part) -> Part:
         self.mode = self.rng.choice(["update", "update", "complete"])
         part = self.marked(part) if self.maybe(0.2) else part
+        if self.maybe(0.1):
+            self.by_epoch = False  # Spark gives its row in epochs without rows too
+            return self.above(self.grouped(part, None, keys_max=0), filters=False)
         return self.above(self.grouped(part, None, keys_min=1))
 
     def windowed(self, part: Part) -> Part:
@@ -278,7 +307,7 @@ class Drawing:
     # --- joins
 
     def joined(self, left: Part, right: Part) -> Part:
-        how = self.rng.choice(["inner", "inner", "left", "right", "full"])
+        how = self.rng.choice(["inner", "inner", "left", "right", "full", "left_semi"])
         mine, theirs = self.scope(left), self.scope(right)
         equal = []
         expressions = how == "inner" and self.maybe(0.4)  # in the last rows they may be null
@@ -328,7 +357,9 @@ class Drawing:
 
     def chain(self, part: Part, other: Part) -> Part:
         self.mode, self.closing = "append", 2
-        kind = self.rng.choice(["windows", "windows", "dedup", "dedups", "joined", "then dedup"])
+        kind = self.rng.choice(
+            ["windows", "windows", "dedup", "dedups", "joined", "then dedup", "same", "union", "pairs"]
+        )
         if kind == "windows":
             first = self.grouped(self.marked(part), self.window(part.time or TIME))
             again = first.then('.withColumn("at", F.window_time("win"))')
@@ -336,6 +367,12 @@ class Drawing:
             again.columns = {"at": "timestamp", **{n: f for n, f in again.columns.items() if f in families}}
             again.time = "at"
             return self.above(self.grouped(again, self.window("at")))
+        if kind in ("union", "pairs"):
+            return self.two_operators(kind, part, other)
+        if kind == "same":
+            first = self.grouped(self.marked(part), self.window(part.time or TIME))
+            again = Part(first.text, {n: f for n, f in first.columns.items() if f in ("integer", "string", "decimal")})
+            return self.above(self.grouped(again, 'F.col("win")'))
         if kind == "then dedup":
             first = self.grouped(self.marked(part), self.window(part.time or TIME))
             keys = [name for name, family in first.columns.items() if family in ("integer", "string", "boolean")]
@@ -350,6 +387,22 @@ class Drawing:
         if kind == "dedup":
             return self.above(self.grouped(first, self.window(part.time or TIME)))
         return self.above(self._only(first.then(f".dropDuplicates({keys[:2]})"), keys[:2]))
+
+    def two_operators(self, kind: str, part: Part, other: Part) -> Part:
+        """Counts of two streams by windows, beside each other or joined."""
+        window = '"10 seconds", "5 seconds"' if self.maybe(0.5) else '"10 seconds"'
+
+        def counts(one: Part, prefix: str) -> str:
+            key = self.rng.choice(self.scope(one).columns("integer", "string"))
+            key = f"CAST({key} AS STRING)"
+            groups = f'F.window("{one.time}", {window}).alias("{prefix}win"), F.expr("{key}").alias("{prefix}k")'
+            return f'{self.marked(one).text}.groupBy({groups}).agg(F.count("*").alias("{prefix}n"))'
+
+        left, right = counts(part, ""), counts(other, "r" if kind == "pairs" else "")
+        if kind == "union":
+            return self.above(Part(f"{left}.union({right})", {"win": "window", "k": "key", "n": "integer"}))
+        columns = {"win": "window", "k": "key", "n": "integer", "rwin": "window", "rn": "integer"}
+        return self.above(Part(f'{left}.join({right}, F.expr("win = rwin AND k = rk"))', columns))
 
 
 def draw_plan(seed: int) -> Plan:
