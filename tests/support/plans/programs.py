@@ -127,7 +127,7 @@ class Drawing:
                 first, name = scope.any_of("integer", "string"), self.name("x")
                 part = part.then(f'.withColumn("{name}", F.explode(F.expr("array({first.text}, NULL)")))')
                 part.columns[name] = first.family
-            elif kind == "table" and "table" not in part.text:
+            elif kind == "table" and part.text.startswith("rows") and "table" not in part.text:
                 part = self.with_table(part, scope.column("integer", "1"))
             elif kind == "rename" and scope.columns("string"):
                 old, name = self.rng.choice(scope.columns("string")), self.name("T")
@@ -191,11 +191,13 @@ class Drawing:
         groups, columns = ([], {}) if window is None else ([f'{window}.alias("win")'], {"win": "window"})
         for _ in range(min(keys_max, max(keys_min, self.rng.choice([0, 1, 1, 2, 3])))):
             key, name = scope.any_of(*(("double",) if self.maybe(0.01) else KEY_FAMILIES)), self.name("k")
-            if part.time is not None and key.text == part.time:
+            if part.time is not None and key.text.lower() == part.time:
                 key = Typed(f"upper('{name}')", "string")
             groups.append(f'F.expr("{key.text}").alias("{name}")')
             # A condition on a key is about the rows below, and Spark puts it there; one on the event time it does not.
-            of_time = part.time is None or any(word in key.text for word in (part.time, "x", "second(", "hour("))
+            of_time = part.time is None or any(
+                word in key.text.lower() for word in (part.time, "x", "second(", "hour(")
+            )
             columns[name] = "key" if of_time else key.family
         calls = []
         for _ in range(self.rng.randint(1, 5)):
@@ -228,10 +230,10 @@ class Drawing:
             (f"median({number.text})", "inexact"),
             (f"percentile({number.text}, {rng.choice(['0.0D', '0.3D', '1.0D'])})", "inexact"),
             (f"collect_set({ordered.text})", "inexact"),
-            (f"collect_list({any_.text})", "inexact"),
-            (f"size(collect_list({any_.text}))", "integer"),
             (f"sum({number.text}) + 2 * count(*)", "inexact"),
         ]
+        if "withWatermark" in part.text:  # Tailrace gives these by event time
+            made += [(f"collect_list({any_.text})", "inexact"), (f"size(collect_list({any_.text}))", "integer")]
         if unique is not None:
             made += [(f"{rng.choice(['min_by', 'max_by'])}({any_.text}, {unique})", "inexact")]
         if doubles:
