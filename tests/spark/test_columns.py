@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from support.queries.plain import SCHEMA, OwnQuery, batches
+from support.queries.plain import SCHEMA, OwnQuery, batches, rows_of
 from tailrace.testing import ScriptedSource
 
 
@@ -134,6 +134,51 @@ def test_the_same_rows(
     spark: SparkSession, tmp_path: Path, ask: Callable[[Any], Any], ours: Callable[[Any], Any] | None, mode: str
 ) -> None:
     assert OwnQuery(spark, tmp_path, batches(rng()), ask, mode, ours).check() > 5
+
+
+def test_a_choice_of_columns_is_no_work(spark: SparkSession, tmp_path: Path) -> None:
+    """Between two operators servers exchange the rows: only what computes, renames or leaves rows out goes by Spark."""
+    rows = tr.stream(ScriptedSource(tmp_path / "in", SCHEMA).stream(spark)).withWatermark("ts", "1 second")
+    counts = rows.groupBy(F.window("ts", "1 minute"), "text", "i").agg(F.count("*").alias("n"), F.max("l").alias("l"))
+    chosen = counts.drop("l").select("n", "text", F.col("window"))
+    for made in (
+        chosen.groupBy("window").agg(F.max("n")),
+        chosen.groupBy(F.window("window", "1 hour"), "text").count(),
+    ):
+        assert made.relation.source is counts.relation
+    assert [field.name for field in chosen.groupBy("window").topN(1, "n").relation.columns] == ["n", "text"]
+    assert chosen.groupBy("window").topN(1, F.abs("n")).relation.order == (("abs(n)", False),)
+    with pytest.raises(tr.AnalysisError, match="`l` cannot be resolved"):
+        chosen.groupBy("window").topN(1, F.abs("l"))
+    for changed in (
+        chosen.where("n > 1").drop("text"),
+        chosen.withColumnRenamed("n", "m"),
+        chosen.withColumn("n", F.col("n") + 1),
+        chosen.select("n", "text"),
+    ):
+        assert (
+            changed.groupBy("window" if "window" in changed.columns else "n").count().relation.source is changed.source
+        )
+
+
+def test_a_restart_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Expressions are analysed anew, and what is kept is known by the same names."""
+    source, every, found = ScriptedSource(tmp_path / "in", SCHEMA), batches(rng(), count=6), []
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        found.extend(rows_of(batch)[1:])
+
+    for part in (every[:3], every[3:]):
+        source.add(part)
+        writer = chained(tr.stream(source.stream(spark))).writeStream.option(
+            "checkpointLocation", str(tmp_path / "check")
+        )
+        query = writer.foreachBatch(save).trigger(availableNow=True).start()
+        query.awaitTermination()
+        query.stop()
+    once = OwnQuery(spark, tmp_path / "once", every, chained).on_tailrace(watermark="tailrace")
+    assert len(found) > 5
+    assert sorted(map(repr, found)) == sorted(repr(row) for rows in once.values() for row in rows[1:])
 
 
 def test_groups_of_other_operators(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tailrace.api.columns import Column, ColumnOrName, Named, resolve
 from tailrace.api.processors import ProcessorCode, StatefulProcessing, TimeMode
 from tailrace.api.relations import Aggregation, OutputMode, StateTtl, Watermark, WindowFunction
 from tailrace.api.runtime import Projected
-from tailrace.api.windows import AnySession, AnyWindow, CountWindow, Window
+from tailrace.api.windows import AnySession, AnyWindow, CountWindow, Window, has_columns
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
 
@@ -34,8 +34,8 @@ STORES = ("RMW", "AAR", "AUR")
 class GroupedStream:
     """A stream and the columns it is grouped by.
 
-    ``given``: the groups as the user named them. Where PySpark's Columns are among them, ``stream`` has a column for
-    each, and is made of ``ungrouped``.
+    ``given``: the groups as the user named them, of the stream ``ungrouped``. Where PySpark's Columns are among them,
+    ``stream`` has a column for each.
     """
 
     stream: Stream
@@ -74,7 +74,7 @@ class GroupedStream:
         if not wanted:
             raise AnalysisError("agg needs at least one aggregate: .agg(tailrace.count(), tailrace.max('price'))")
         aggregates = [each for each in wanted if isinstance(each, Aggregate) and not _of_columns(each)]
-        if self.ungrouped is self.stream and len(aggregates) == len(wanted):
+        if not has_columns(self.given) and len(aggregates) == len(wanted):
             return self._aggregated(aggregates, self.stream.runtime.ansi)
         grouped, projected = projected_groups(self.ungrouped, self.given, wanted)
         grouped = replace(grouped, chosen_store=self.chosen_store)

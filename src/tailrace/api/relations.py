@@ -113,6 +113,7 @@ class SparkHop:
     label: str  # what it does, for ``explain``
     event_time: Watermark | None = None
     window: AnyWindow | None = None  # the one that rows come with, where its column is passed on
+    chooses: bool = False  # whether all it does is to leave out columns of one operator, which the next need not read
 
     @property
     def source(self) -> object:

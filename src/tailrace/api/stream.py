@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from tailrace.api.aggregates import Aggregate
@@ -17,7 +16,7 @@ from tailrace.api.columns import Column, ColumnOrName, Named, check_names, check
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream, projected_groups
 from tailrace.api.options import Options
-from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
+from tailrace.api.relations import OutputMode, Relation, SparkHop, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
 from tailrace.api.tables import LookupTable
 from tailrace.api.windows import AnyWindow, has_columns
@@ -163,8 +162,7 @@ class Stream:
     def unionByName(self, other: Stream, allowMissingColumns: bool = False) -> Stream:
         """As ``union``, columns by their names; with ``allowMissingColumns`` null where one side lacks one."""
         self._check_union(other, "unionByName")
-        united = partial(_united_by_name, missing=allowMissingColumns)
-        return self._united(other, united, "unionByName")
+        return self._united(other, lambda rows, others: rows.unionByName(others, allowMissingColumns), "unionByName")
 
     def _united(self, other: Stream, function: Callable[[Any, Any], object], label: str) -> Stream:
         if self.relation is not None and other.relation is not None:
@@ -239,7 +237,7 @@ class Stream:
         >>> counts = bids.groupBy(F.window("ts", "1 hour"), (F.col("price") % 10).alias("last digit")).count()
         """
         self._check_final("grouped again")
-        given = _flat(cols)
+        read, given = self._read(), _flat(cols)
         if has_columns(given):
             named, _ = projected_groups(self, given, whole=True)
             return replace(named, given=tuple(given), ungrouped=self)
@@ -247,7 +245,7 @@ class Stream:
         window: AnyWindow | None = None
         window_position = 0
         for col in given:
-            if isinstance(col, str) and (brought := same_window(col, self.schema, self.brought_window)) is not None:
+            if isinstance(col, str) and (brought := same_window(col, read.schema, read.brought_window)) is not None:
                 col = brought
             if not isinstance(col, AnyWindow):
                 keys.append(group_key(col, self.schema))
@@ -259,7 +257,7 @@ class Stream:
             else:
                 window = group_window(col, self.schema, self.watermark)
                 window_position = len(keys)
-        return GroupedStream(self, tuple(keys), window, window_position, tuple(given), self)
+        return GroupedStream(read, tuple(keys), window, window_position, tuple(given), self)
 
     groupby = groupBy
 
@@ -312,6 +310,7 @@ class Stream:
         if isinstance(other, LookupTable):
             self._check_final("joined with a table")
             left, keys = self.named(given, "join: on")
+            left = left._read()
             read = JoinInput(left.source, left.schema, left.watermark)
             return self.derived(
                 lookup_join(read, self.brought_window, other, self.runtime.table_fields(other), keys, how)
@@ -368,9 +367,9 @@ class Stream:
     def by_keys(self, cols: object, where: str, make: Callable[[Stream, Any], Stream]) -> Stream:
         """What an operator makes of the stream by keys, without columns that were computed for it alone."""
         if not isinstance(cols, list | tuple):
-            return make(self, cols)
+            return make(self._read(), cols)
         stream, found = self.with_columns(cols, where, beside=True)
-        made = make(stream, [_quoted(each.name) if isinstance(each, Named) else each for each in found])
+        made = make(stream._read(), [_quoted(each.name) if isinstance(each, Named) else each for each in found])
         own = {each.name for each in found if isinstance(each, Named) and each.computed}
         kept = [_quoted(name) for name in made.columns if name not in own]
         return made.through(lambda rows: rows.select(*kept), where) if own else made
@@ -407,6 +406,11 @@ class Stream:
         mode = OutputMode.UPDATE if relation.refusal(OutputMode.APPEND) else OutputMode.APPEND
         print(self.runtime.explain(relation, mode, Options()))
 
+    def _read(self) -> Stream:
+        """The stream as an operator reads it: servers exchange an operator's rows, and leave out columns themselves."""
+        hop = self.source
+        return replace(self, source=hop.inputs[0]) if isinstance(hop, SparkHop) and hop.chooses else self
+
     def _made(self, done: str) -> Relation:
         if self.relation is None:
             raise AnalysisError(
@@ -434,10 +438,6 @@ def _mark(stream: Stream, *, by_name: bool) -> tuple[str | int, Micros] | None:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _united_by_name(rows: Any, others: Any, missing: bool) -> object:
-    return rows.unionByName(others, allowMissingColumns=missing)
 
 
 def _flat(cols: Sequence[object]) -> list[object]:

@@ -17,9 +17,10 @@ from tailrace.api.relations import Relation
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns, Texts
+from tailrace.spark.expressions.lineage import between
 from tailrace.spark.expressions.plans import Above, Leaf, Node, Template, plan_of
 from tailrace.spark.sources.hops import hop_over, no_rows_of
-from tailrace.spark.sources.schema import fields_of
+from tailrace.spark.sources.schema import fields_of, quoted
 from tailrace.spark.sources.transforms import Transformed, frame_of, then
 from tailrace.types import Field
 
@@ -37,6 +38,10 @@ class StreamColumns:
         self._plan: Node | None = None
         self.schema = tuple(schema)
         self.frame = no_rows_of(spark, source) if isinstance(source, Relation) else frame_of(source)
+        self._places = list(range(len(self.schema)))
+        if isinstance(source, Relation):  # of whose columns the stream may have some alone
+            self._places = [self.frame.columns.index(field.name) for field in schema]
+            self.frame = self.frame.select(*(quoted(field.name) for field in schema))
         self._rows = plan_of(self.frame)
         self.own = self._rows.output
         self.taken = Columns(Texts(), self._name, None)
@@ -82,8 +87,7 @@ class StreamColumns:
 
     def between(self) -> list[Node]:
         """What Spark has put over the stream's rows, from the lowest node on."""
-        nodes = [] if self._plan is None else _chain(self._plan)
-        return nodes[: len(nodes) - len(_chain(self._rows))][::-1] if nodes else []
+        return [] if self._plan is None else between(self._plan, self._rows)
 
     def source(self) -> tuple[object, tuple[Field, ...]]:
         """The stream with the columns that were taken, and their types."""
@@ -98,12 +102,12 @@ class StreamColumns:
         return made, fields_of(frame_of(made).schema)
 
     def _step(self) -> Callable[[DataFrame], DataFrame]:
-        between, first = self.between(), self.frame
-        place: Above | Leaf = Leaf([(each, number) for number, each in enumerate(self.own)], None)
-        for node in between:
+        nodes, first = self.between(), self.frame
+        place: Above | Leaf = Leaf(list(zip(self.own, self._places, strict=True)), None)
+        for node in nodes:
             place = Above(node, {0: place})
         template = Template(place)
-        if between and self._plan is not None:
+        if nodes and self._plan is not None:
             first = self._plan.frame(self._spark)
         return lambda rows: self.taken.of(first if rows is self.frame else template.over(rows))
 
@@ -160,8 +164,3 @@ def _ordered(expression: Expression, name: str, call: str) -> tuple[Expression, 
         raise AnalysisError(f"{call}: {inner.text} puts null elsewhere: null is the smallest value here, as by default")
     only = inner.children[0]
     return only, only.name if only.is_attribute else only.text, ascending
-
-
-def _chain(plan: Node) -> list[Node]:
-    """A node and what lies below it, always the first child."""
-    return [plan, *_chain(plan.children[0])] if plan.children else [plan]

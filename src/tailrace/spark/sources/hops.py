@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from tailrace.api.relations import Join, Relation, SparkHop, Watermark
 from tailrace.api.windows import AnyWindow, CountWindow
 from tailrace.errors import AnalysisError
-from tailrace.spark.expressions.lineage import passed_on, unrepeatable
+from tailrace.spark.expressions.lineage import chooses, passed_on, unrepeatable
 from tailrace.spark.expressions.plans import plan_of
 from tailrace.spark.sources.schema import fields_of, schema_of
 from tailrace.types import Field, window_of
@@ -49,7 +49,11 @@ def hop_over(
         event_time = Watermark(bounds, max(mark.delay for each in relations if (mark := each.event_time) is not None))
     inputs, function = _joined(relations, function)
     labels = [*(each.label for each in relations if isinstance(each, SparkHop)), label]
-    return SparkHop(inputs, function, fields, ", ".join(labels), event_time, window)
+    first = relations[0]
+    timed = first.event_time == event_time and (window is not None or _window_name(first) is None)
+    choosing = len(inputs) == 1 and timed and (not isinstance(first, SparkHop) or first.chooses)
+    choosing = choosing and chooses(plan_of(made), plan_of(given[0]))
+    return SparkHop(inputs, function, fields, ", ".join(labels), event_time, window, choosing)
 
 
 def _joined(
