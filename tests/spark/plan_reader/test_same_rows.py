@@ -237,6 +237,11 @@ def of_streams_with_watermarks(rows: DataFrame) -> DataFrame:
     return known.groupBy(F.window("t", "6 seconds"), "text").agg(F.count("*").alias("n"), F.sum("l"))
 
 
+def in_order(rows: DataFrame) -> DataFrame:
+    counts = rows.groupBy(F.upper("text").alias("text")).agg(F.count("*").alias("n"), F.sum("i"))
+    return counts.orderBy(F.desc("n"), "text").where("n > 1")
+
+
 CASES = [
     (sums_and_means, "update"),
     (extremes_and_sets, "update"),
@@ -250,6 +255,7 @@ CASES = [
     (sessions_of_own_gaps, "complete"),
     (of_two_streams, "append"),
     (different_by_name, "update"),
+    (in_order, "complete"),
     (different_whole, "append"),
     (keys_left_out_above, "append"),
     (pairs_left_out_above, "append"),

@@ -43,8 +43,11 @@ class ReadPlan:
     by_watermark: bool
 
 
-def read_plan(frame: DataFrame) -> ReadPlan:
-    """The query of a DataFrame; ``AnalysisError`` where Tailrace has no equal of it."""
+def read_plan(frame: DataFrame, *, complete: bool = False) -> ReadPlan:
+    """The query of a DataFrame; ``AnalysisError`` where Tailrace has no equal of it.
+
+    ``complete``: in that output mode, in which the rows of an epoch are all rows.
+    """
     spark, texts = frame.sparkSession, Texts()
     plan = with_pushed_filters(plan_of(frame), spark)
     needed = frozenset(each.id for each in plan.output)
@@ -52,7 +55,7 @@ def read_plan(frame: DataFrame) -> ReadPlan:
         raise NothingStateful("the query keeps no state")
     try:
         reading = Reading(spark, plan, needed, texts, count(), _source, [])
-        made, part = _read(plan, reading)
+        made, part = _read(plan, reading, complete)
         _check_watermarks(reading.timed)
         relation = hop_over(spark, [each.relation for each in made], part, f"{part.label}; {texts.legend()}")
     except AnalysisError as error:
@@ -62,7 +65,7 @@ def read_plan(frame: DataFrame) -> ReadPlan:
     return ReadPlan(relation, unchanging, any(goes_by_watermark(each) for each in plan.walk()))
 
 
-def _read(plan: Node, reading: Reading) -> tuple[list[Made], PartAbove]:
+def _read(plan: Node, reading: Reading, complete: bool = False) -> tuple[list[Made], PartAbove]:
     """The last operators of a plan, and what lies above them. ``reading.needed``: of the plan's columns."""
     of_operators = replace(reading, plan=plan, needed=reading.needed | frozenset(_read_above(plan)))
     made: list[Made] = []
@@ -85,7 +88,7 @@ def _read(plan: Node, reading: Reading) -> tuple[list[Made], PartAbove]:
         return leaf if one.rest is None else Above(node.where(one.rest), {0: leaf})
 
     root = place(plan)
-    return made, PartAbove(root)
+    return made, PartAbove(root, complete)
 
 
 def _number(numbers: Mapping[str, int], name: Name) -> int | tuple[int, int]:

@@ -169,7 +169,7 @@ class PlainWriter:
     def _tailrace_writer(self) -> DataStreamWriter:
         if self._refusals:
             raise AnalysisError(self._refusals[0])
-        read = read_plan(self._frame)
+        read = read_plan(self._frame, complete=self._mode.lower() == "complete")
         writer = DataStreamWriter(read.relation, SparkRuntime(self._frame.sparkSession))
         if read.by_watermark:
             writer.option("watermark", WatermarkRule.SPARK.value)  # unless the user says otherwise
