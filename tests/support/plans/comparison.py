@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from support.plans.programs import Plan
+from support.plans.plan import Plan
 from support.queries.plain import Rows, rows_of, without
 from tailrace.testing import ScriptedSource
 
@@ -51,7 +51,7 @@ def _compare(spark: SparkSession, plan: Plan, folder: Path) -> Verdict:
     except AnalysisException as error:
         return Verdict(NO_QUERY, _short(error))
     try:
-        ours = Run(tr.writeStream(frame, fallback=False).options(watermark="spark", shards=2), plan, folder / "a")
+        ours = Run(tr.writeStream(frame, fallback=False).options(watermark=plan.rule, shards=2), plan, folder / "a")
     except tr.AnalysisError as refusal:
         return Verdict(UNREAD, str(refusal))
     try:

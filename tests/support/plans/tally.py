@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from support.plans.comparison import DIFFERENT, UNREAD, Verdict
-from support.plans.programs import Plan
+from support.plans.plan import Plan
 
 _LINE_EVERY = 50
 """Plans, where a line that changes in place cannot be shown."""
