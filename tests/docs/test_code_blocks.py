@@ -31,6 +31,7 @@ def folder(short_path: Path) -> Path:
 
 @pytest.fixture
 def session(spark: SparkSession) -> Iterator[SparkSession]:
+    spark.streams.resetTerminated()  # else awaitAnyTermination tells of a query that another test let fail
     yield spark
     for query in spark.streams.active:
         query.stop()

@@ -35,7 +35,7 @@ _EVENT_TIME_GROUPS = "groups by the event time itself"
 _STRUCTS = "of a struct<.* is not supported"
 _STATELESS = "keeps no state"
 UNREAD = {
-    "nexmark-q4-beam": "withWatermark is called 2 times",
+    "nexmark-q4-beam": _EVENT_TIME_GROUPS,
     **dict.fromkeys(("nexmark-q5", "nexmark-q5-append"), "the window is made below a Aggregate"),
     **dict.fromkeys(("nexmark-q7", "nexmark-q7-beam", "nexmark-q7-session"), _STRUCTS),
     "nexmark-q8": "event time must be a timestamp, but column 'window'",

@@ -20,7 +20,7 @@ THRESHOLD = 0.5
 _njit: Any = numba.njit
 
 
-@_njit("float64[::1](float64[::1], float64[::1], float64)", cache=True, nogil=True, fastmath=True)
+@_njit("float64[::1](float64[::1], float64[::1], float64)", cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def outlier_probabilities(x: np.ndarray, y: np.ndarray, perplexity: float) -> np.ndarray:
     """How likely each of the points is an outlier: the product, over all others, of not being chosen as a neighbour."""
     n = len(x)
