@@ -24,6 +24,8 @@ from support.draw import DRAW, drawn  # noqa: E402
 from support.processes import MARK  # noqa: E402
 from support.servers.hdfs_cluster import HdfsCluster  # noqa: E402
 from support.session import session_builder, use_defaults  # noqa: E402
+from tailrace.lab.servers.kafka import KafkaBroker  # noqa: E402
+from tailrace.lab.servers.postgres import PostgresServer  # noqa: E402
 from tailrace.lab.servers.s3 import S3Server  # noqa: E402
 from tailrace.lab.servers.shaping_proxy import ShapingProxy  # noqa: E402
 
@@ -114,6 +116,20 @@ def proxy(s3: S3Server) -> Iterator[ShapingProxy]:
     """A way to it that tests may make bad, and make good again."""
     with ShapingProxy(s3.port) as way:
         yield way
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real database. Tests make tables of their own in it."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    """A real broker. Tests make topics of their own in it."""
+    with KafkaBroker() as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -17,12 +17,6 @@ from tailrace.sinks.contract import Owner
 from tailrace.sinks.epochs import EpochWriter, Rows
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaBroker]:
-    with KafkaBroker() as broker:
-        yield broker
-
-
 def case(kafka: KafkaBroker, topic: str, partitions: int = 2) -> KafkaCase:
     made = KafkaCase({"bootstrap": kafka.bootstrap, "table": topic, "upsert": "yes" if partitions == 2 else ""})
     made.create()

@@ -36,12 +36,6 @@ COLUMNS = {
 }
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 def case(postgres: PostgresServer, table: str, upsert: bool = False) -> PostgresCase:
     return PostgresCase({"url": postgres.url, "table": table, "upsert": "yes" if upsert else ""})
 

@@ -17,8 +17,6 @@ import pytest
 
 from support.sinks.cases import CASES, SCHEMA, Case, appended, batches, rows_of, upserted
 from tailrace.errors import AnalysisError, FencedError, StateServerError
-from tailrace.lab.servers.kafka import KafkaBroker
-from tailrace.lab.servers.postgres import PostgresServer
 from tailrace.sinks.contract import Owner, Table, Unreachable
 from tailrace.sinks.epochs import EpochWriter
 
@@ -27,18 +25,6 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 KILLS = 100 if LONG else 3
 POINTS = ("rows", "commit", "done")
 Make = Callable[..., Case]
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaBroker]:
-    with KafkaBroker() as broker:
-        yield broker
 
 
 @pytest.fixture(params=CASES)
@@ -201,27 +187,31 @@ def test_rows_that_do_not_fit_are_refused_at_the_start(make: Make) -> None:
 
 
 @pytest.mark.parametrize("upsert", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_kills(make: Make, upsert: bool) -> None:
+def test_kills(make: Make, upsert: bool, short_path: Path) -> None:
     """A process after the other dies at a point of an epoch; the next one goes on. Each epoch is there once."""
     case, draw = make(upsert), random.Random(26)
-    epoch, told = 0, []
-    plan = []
+    epoch, plan = 0, []
     for number in range(KILLS):
         point = POINTS[number % 3] if not LONG else draw.choice(POINTS)
         plan.append([epoch, point])
         # Where the epoch is there already, the next process begins with the one after it.
         epoch += 1 if point == "done" else draw.choice((0, 0, 1, 2))
-    epochs = epoch + 2
-    for run, dies in enumerate([*plan, None]):
-        config = {"format": case.format, "place": case.place, "upsert": upsert, "run": run}
-        config |= {"epochs": epochs, "dies": dies}
-        done = subprocess.run(
-            [sys.executable, str(CHILD), json.dumps(config)],
+    epochs, log = epoch + 2, short_path / "log"
+    with log.open("w") as errors:
+        dying = subprocess.Popen(
+            [sys.executable, str(CHILD)],
             env={**os.environ, "PYTHONPATH": str(CHILD.parents[2])},
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
-            timeout=120,
         )
-        told.append((dies, done.returncode))
-        assert done.returncode == (0 if dies is None else -9), (told, done.stderr)
+    with dying:
+        assert dying.stdin is not None and dying.stdout is not None
+        for run, dies in enumerate([*plan, None]):
+            config = {"format": case.format, "place": case.place, "upsert": upsert, "run": run}
+            print(json.dumps({**config, "epochs": epochs, "dies": dies}), file=dying.stdin, flush=True)
+            ended = dying.stdout.readline().strip()
+            assert ended == ("0" if dies is None else "-9"), (run, dies, log.read_text())
+        dying.stdin.close()
     assert sorted(case.read()) == (upserted(epochs) if upsert else appended(epochs))

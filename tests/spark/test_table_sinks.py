@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,15 @@ from tailrace.testing import expected
 Row = tuple[Any, ...]
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute(
-                "create table appended (k bigint, total bigint, n bigint, window_start timestamptz, "
-                "window_end timestamptz); create table upserted (k bigint, total bigint, n bigint); "
-                "create unique index on upserted (k) nulls not distinct"
-            )
-        yield server
+@pytest.fixture(autouse=True)
+def tables(postgres: PostgresServer) -> None:
+    """Empty ones."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(
+            "drop table if exists appended, upserted, plain; create table appended (k bigint, total bigint, n bigint, "
+            "window_start timestamptz, window_end timestamptz); create table upserted (k bigint, total bigint, "
+            "n bigint); create unique index on upserted (k) nulls not distinct"
+        )
 
 
 def into(
@@ -94,7 +93,6 @@ def test_closed_windows_are_in_a_table_once(
         monkeypatch.setattr(query_output, "LOCAL_ROWS_MAX", -1)
     query = Scripted(spark, tmp_path, WINDOWED)
     with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute("truncate appended")
         for part in (batches(5)[:3], batches(5)[3:], ()):
             query.feed(part)
             into(query, postgres, "appended", "append")
@@ -103,19 +101,18 @@ def test_closed_windows_are_in_a_table_once(
     assert ordered(found) == final_rows(query)
 
 
-def test_closed_windows_are_in_a_topic_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_closed_windows_are_in_a_topic_once(spark: SparkSession, tmp_path: Path, kafka: KafkaBroker) -> None:
     query = Scripted(spark, tmp_path, WINDOWED)
-    with KafkaBroker() as kafka:
-        topic = KafkaCase({"bootstrap": kafka.bootstrap, "table": "windows", "upsert": ""})
-        topic.create()
-        for part in (batches(5)[:3], batches(5)[3:], ()):
-            query.feed(part)
-            writer = tailrace_stream(query.frame(), WINDOWED).writeStream.format("kafka").option("topic", "windows")
-            writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).trigger(availableNow=True)
-            started = writer.option("checkpointLocation", str(query.checkpoint)).start()
-            started.awaitTermination()
-            forget_commit(query, len(query.fed) - 1)
-        found = [json.loads(value) for value in topic.values()]
+    topic = KafkaCase({"bootstrap": kafka.bootstrap, "table": "windows", "upsert": ""})
+    topic.create()
+    for part in (batches(5)[:3], batches(5)[3:], ()):
+        query.feed(part)
+        writer = tailrace_stream(query.frame(), WINDOWED).writeStream.format("kafka").option("topic", "windows")
+        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).trigger(availableNow=True)
+        started = writer.option("checkpointLocation", str(query.checkpoint)).start()
+        started.awaitTermination()
+        forget_commit(query, len(query.fed) - 1)
+    found = [json.loads(value) for value in topic.values()]
     read = [[*(row[name] for name in ("k", "total", "n")), *map(at, row["window"].values())] for row in found]
     assert ordered(read) == final_rows(query)
 
@@ -192,6 +189,7 @@ def test_a_plain_query_writes_to_a_table_by_its_name(
         found = dict(connection.execute("select * from plain").fetchall())
     told = capsys.readouterr().out
     assert "Sink postgresql plain" in told
+    assert "Offsets after epoch 2\n   FileStreamSource[" in told
     assert postgres.password not in told
     assert found == {row[0]: row[2] for row in newest_rows(query) if row[0] is not None}
 

@@ -25,6 +25,8 @@ import pyarrow as pa
 
 from tailrace.errors import FencedError
 
+_LINE_CHARS_MAX = 400
+
 
 @dataclass(frozen=True)
 class Owner:
@@ -61,6 +63,11 @@ class Table(Protocol):
     def close(self) -> None:
         """Let go of the connection; what is not committed is dropped. May be called twice."""
         ...
+
+
+def one_line(error: Exception) -> str:
+    """A client's error in a log or in a message."""
+    return " ".join(str(error).split())[:_LINE_CHARS_MAX]
 
 
 def fenced(shown: str, run: int) -> FencedError:

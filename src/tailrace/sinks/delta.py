@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from tailrace.api.table_options import DeltaOptions, WriteMode, default_mode
 from tailrace.env import tasks
 from tailrace.errors import AnalysisError, TableError
-from tailrace.sinks.contract import Owner, Unreachable, fenced
+from tailrace.sinks.contract import Owner, Unreachable, fenced, one_line
 from tailrace.sinks.rows import check_columns, check_key_columns, last_of_keys, without_empty
 
 
@@ -133,11 +133,11 @@ def _errors(shown: str) -> Iterator[None]:
     try:
         yield
     except CommitFailedError as error:
-        raise Unreachable(f"another commit came first: {str(error).splitlines()[0]}") from error
+        raise Unreachable(f"another commit came first: {one_line(error)}") from error
     except OSError as error:
-        raise Unreachable(str(error).splitlines()[0]) from error
+        raise Unreachable(one_line(error)) from error
     except TableNotFoundError as error:
-        raise AnalysisError(f"{shown} cannot be opened: {error}") from error
+        raise AnalysisError(f"{shown} cannot be opened: {one_line(error)}") from error
     except DeltaError as error:
         raise TableError(
             f"{shown} does not take the rows: {error}. Nothing of the epoch was kept and nothing is lost: mend that, "

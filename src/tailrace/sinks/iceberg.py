@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -30,7 +29,7 @@ from pyiceberg.table import Table, Transaction
 
 from tailrace.api.table_options import IcebergOptions, WriteMode, default_mode
 from tailrace.errors import AnalysisError, TableError
-from tailrace.sinks.contract import Owner, Unreachable, fenced
+from tailrace.sinks.contract import Owner, Unreachable, fenced, one_line
 from tailrace.sinks.rows import check_columns, check_key_columns, last_of_keys, without_empty
 
 _PIECE_BYTES = 64 << 20
@@ -153,19 +152,15 @@ def _errors(shown: str) -> Iterator[None]:
     try:
         yield
     except (CommitFailedException, CommitStateUnknownException) as error:
-        raise Unreachable(f"another commit came first: {_first_line(error)}") from error
+        raise Unreachable(f"another commit came first: {one_line(error)}") from error
     except (OSError, RESTError) as error:
-        raise Unreachable(_first_line(error)) from error
+        raise Unreachable(one_line(error)) from error
     except (ValueError, pa.ArrowException) as error:
         raise TableError(
-            f"{shown} does not take the rows: {_first_line(error)}. Nothing of the epoch was kept and nothing is lost: "
+            f"{shown} does not take the rows: {one_line(error)}. Nothing of the epoch was kept and nothing is lost: "
             f"mend that, and start the query again"
         ) from error
     except Exception as error:
         if {kind.__name__ for kind in type(error).__mro__}.isdisjoint(_LOST):
             raise
-        raise Unreachable(_first_line(error)) from error
-
-
-def _first_line(error: Any) -> str:
-    return str(error).strip().split("\n", 1)[0]
+        raise Unreachable(one_line(error)) from error

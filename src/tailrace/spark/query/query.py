@@ -30,6 +30,7 @@ from tailrace.spark.epoch.progress import EpochProgress
 from tailrace.spark.epoch.runner import PROGRESS_KEPT, EpochRunner
 from tailrace.spark.hints.lookahead import lookahead_lines
 from tailrace.spark.private import QueryOverSparks
+from tailrace.spark.query.offsets import offset_lines
 from tailrace.spark.servers.losses import RetryBudget
 
 _RELEASE_TIMEOUT_S = 30.0
@@ -193,9 +194,14 @@ class StreamingQuery(QueryOverSparks):
         return self._running.query
 
     def explain(self, extended: bool = False) -> None:
-        """Print which operator got which store and why; ``extended`` adds Spark's own plan."""
+        """Print which operator got which store and why, and how far each source was read.
+
+        ``extended`` adds Spark's own plan.
+        """
         print(self._running.plan_text)
         for line in lookahead_lines(self._running.epochs.lookaheads()):
+            print(line)
+        for line in offset_lines(self._running.query.lastProgress):
             print(line)
         if extended:
             self._running.query.explain(True)
