@@ -31,7 +31,6 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.record_of_any_run_counts: 20_000,
     broken.sleeper_records_and_releases: 6_000,
     broken.far_checkpoint_not_recorded: 100,
-    broken.jvms_die_with_their_drivers: 6_000,
     broken.one_version_kept: 200,
     broken.objects_deleted_first: 800,
     broken.sealed_too_late: 1_000,

@@ -29,11 +29,11 @@ from tailrace.commit.max_pane import grown
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
-from tailrace.commit.recovery.rebuild import LogsEnd, behind, differing
+from tailrace.commit.recovery.rebuild import LogsEnd, behind, changed_at_start, differing
 from tailrace.commit.recovery.recovery_point import RecoveryPoint, SparkLogs
 from tailrace.commit.recovery.start import CheckManifest, ComparePlans, Start, StartRequest, decide_start, look_first
 from tailrace.commit.row_counts import RowCount, put_counts, take_counts
-from tailrace.commit.spark_logs.records import Listing, put_record, record_names, recorded_bytes, same_plan, take_record
+from tailrace.commit.spark_logs.records import Listing, put_record, record_names, recorded_bytes, take_record
 from tailrace.env.randomness import new_run_id
 from tailrace.env.stores.location import probe_put_if_absent
 from tailrace.env.stores.object_store import ObjectStore
@@ -181,15 +181,11 @@ class Controller:
         if epoch in self._listings:
             return
         record = take_record(folder, epoch, self._fence, self._listings.get(epoch - 1, {}))
-        end = self._end
-        if (
-            end is not None
-            and end.committed < epoch == end.planned
-            and not same_plan(end.listing, record.listing, epoch)
-        ):
+        first, end = epoch == self.recovery_point.epoch + 1, self._end
+        if first and end is not None and (changed := changed_at_start(folder, end)):
             raise RewindNeeded(
-                f"Spark should run epoch {epoch} again and has planned it afresh: a driver that this one has replaced "
-                f"has moved the plan out of {folder.root}. The query starts again, and puts it right"
+                f"{changed} of Spark's checkpoint {folder.root} was moved or changed when Spark started: by a driver "
+                "that this one has replaced, or by something else. The query starts again, and puts it right"
             )
         # A successor may have written other files while these were read: a record of both plans would be no plan.
         self._log.check_newest(self._run, appending=True)

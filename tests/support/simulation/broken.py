@@ -187,18 +187,6 @@ def far_checkpoint_not_recorded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SparkLogObjects, "files", None)
 
 
-def jvms_die_with_their_drivers(patch: pytest.MonkeyPatch) -> None:
-    """What Spark's logs say beyond one planned epoch is refused, and not moved away."""
-    decide = starts.decide
-
-    def strict(commits: Sequence[int], offsets: Sequence[int], *rest: Any) -> Any:
-        if max(offsets, default=-1) > max(commits, default=-1) + 1:
-            raise CheckpointError("Spark's own checkpoint does not fit together")
-        return decide(commits, offsets, *rest)
-
-    patch.setattr(starts, "decide", strict)
-
-
 def one_version_kept(patch: pytest.MonkeyPatch) -> None:
     """Cleaning passes the epoch that Spark has committed."""
     start = Controller.start.__func__  # type: ignore[attr-defined]

@@ -253,10 +253,10 @@ def _offset(files: Files, epoch: int) -> int:
 
 
 def _json_lines(files: Files, path: str) -> list[dict[str, Any]]:
-    if path not in files:
-        raise SparkFailed(f"{path} is missing")
-    data = files[path]
     folder, _, name = path.rpartition("/")
+    if path not in files:
+        raise SparkFailed(f"batch {name.removesuffix('.compact')} doesn't exist: {path} is missing")
+    data = files[path]
     checksum = files.get(f"{folder}/.{name}.crc")
     if checksum is not None and checksum != b"%d" % zlib.crc32(data):
         raise SparkFailed(f"checksum error in {path}")

@@ -51,24 +51,41 @@ FAULTS_MAX = 6
 FAULT_STEPS = 200
 """Between two faults there are up to so many steps."""
 SINK_STEPS = 15
-FOCI = (
-    "sink",
-    "sinks/",
-    "sinks/",
-    "spark-logs",
-    "spark-logs",
-    "epoch-config",
-    "offsets/",
-    "commits/",
-    "sources/",
-    "log/",
-)
-"""Where a world's faults may come: at the driver's points with this in their names."""
-SERVERS_FOCI = ("to stage", "to open", "to run", "to commit", "visit an executor")
-"""Likewise, and they are those of servers and links."""
-FOCUSED, FOCUSED_FAULTS = 0.3, 3
-"""How often such a point has the fault that is due; how many more of them there are."""
 STATE, COPIES = "/sim/state", "/sim/copies"
+
+
+@dataclass(frozen=True)
+class Focus:
+    """Where a world's faults come, at points of the newest driver with one of these in their names; and which."""
+
+    points: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+_SLEEPS = ("_freeze_driver", "_freeze_driver", "_freeze_driver", "_lose_machine", "_lose_machine")
+FOCI = (
+    Focus(("sink",), ("_kill_driver", "_lose_power", *_SLEEPS)),
+    Focus(
+        ("sinks/", "sink is done", "spark names commits/"), ("_kill_driver", "_kill_driver", "_lose_power", *_SLEEPS)
+    ),
+    Focus(("sinks/", "sink is done"), ("_kill_driver", "_lose_power")),
+    Focus(("spark-logs",), ("_kill_driver", "_lose_power", "_lose_checkpoint", *_SLEEPS)),
+    Focus(("epoch-config",), ("_kill_driver", "_lose_power", *_SLEEPS)),
+    Focus(
+        ("offsets/", "commits/", "sources/"),
+        ("_kill_driver", "_lose_power", "_freeze_driver", "_lose_machine", *("_kill_driver_but_not_its_jvm",) * 3),
+    ),
+    Focus(("log/",), ("_kill_driver", "_lose_power", "_freeze_driver", "_lose_machine")),
+    Focus(
+        ("to stage", "to prepare", "to run", "to commit"),
+        ("_kill_server", "_freeze_server", "_freeze_server", "_cut_link", "_cut_link", "_fail_call"),
+    ),
+    Focus(("to stage", "to open", "visit an executor"), ("_kill_server", "_freeze_server", "_cut_link")),
+)
+FOCUSED, FOCUSED_FAULTS = 0.5, 3
+"""How often such a point has the fault that is due; how many more of them there are."""
+FOCUSED_STEPS = (0, 0, 0, 0, 1, 2, 5)
+"""So many steps behind the point."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +143,9 @@ class World:
         self._starting = False
         self._faults_left = draw.randrange(FAULTS_MAX + 1)
         self._faults: list[str] = []
-        self._to_driver = self._to_server = False  # the next fault
-        self._focus = draw.choice((*FOCI, *SERVERS_FOCI)) if draw.random() < 0.5 else ""
-        if self._focus:
+        self._to_driver = self._in_focus = False  # the next fault
+        self._focus = draw.choice(FOCI) if draw.random() < 0.6 else None
+        if self._focus is not None:
             self._faults_left += FOCUSED_FAULTS
             self.scheduler.look = self._look
         self._armed: Callable[[], None] | None = None
@@ -280,14 +297,13 @@ class World:
 
     def _look(self, point: str) -> None:
         """Let the fault that is due come at a point of the kind that this world has chosen, or right after it."""
-        scheduler = self.scheduler
-        if self._focus not in point or scheduler.fault_at <= scheduler.steps:
+        scheduler, task = self.scheduler, self.scheduler.current
+        assert self._focus is not None and task is not None
+        if scheduler.fault_at <= scheduler.steps or not any(each in point for each in self._focus.points):
             return
-        task = scheduler.current
-        if task is not None and task.process is self.drivers[-1].process and scheduler.random.random() < FOCUSED:
-            scheduler.fault_at = scheduler.steps + scheduler.random.choice((0, 0, 0, 1, 2, 5, SINK_STEPS))
-            self._to_server = self._focus in SERVERS_FOCI
-            self._to_driver = not self._to_server
+        if task.process is self.drivers[-1].process and scheduler.random.random() < FOCUSED:
+            scheduler.fault_at = scheduler.steps + scheduler.random.choice(FOCUSED_STEPS)
+            self._in_focus = True
 
     def _fault(self) -> None:
         draw = self.scheduler.random
@@ -316,16 +332,10 @@ class World:
             self._next_fault()
             return
         if self._to_driver:
-            lost = () if self.shared else (self._lose_checkpoint, self._lose_machine)
-            faults = (
-                *(self._kill_driver, self._lose_power) * 2,
-                *(self._freeze_driver,) * 3,
-                self._kill_driver_but_not_its_jvm,
-                *lost,
-            )
-        if self._to_server:
-            faults = (self._kill_server, self._freeze_server, self._cut_link, self._fail_call)
-        self._to_driver = self._to_server = False
+            faults = (self._kill_driver, self._lose_power, *(self._freeze_driver,) * 3)
+        if self._in_focus and self._focus is not None:
+            faults = tuple(getattr(self, each) for each in self._focus.faults)
+        self._to_driver = self._in_focus = False
         chosen = draw.choice(faults)
         self._faults.append(chosen.__name__)
         self.scheduler.say("", "", chosen.__name__)
@@ -367,10 +377,11 @@ class World:
 
     def _lose_machine(self) -> None:
         """The driver is taken for dead, and starts again on another machine. It is not dead, but stands still."""
-        if self.far is not None and not self._starting:
+        if not self._starting:
             self._freeze_driver()
-            self._machine += 1
-            self.checks.forget()
+            if self.far is not None:
+                self._machine += 1
+                self.checks.forget()
 
     def _kill_server(self) -> None:
         living = [server for server in self.servers if not server.process.dead]

@@ -110,5 +110,23 @@ def differing(folder: SparkLogPlace, end: LogsEnd) -> list[str]:
     return [path for path in sorted(end.listing, reverse=True) if not end.listing[path].is_of(folder.read(path))]
 
 
+def changed_at_start(folder: SparkLogPlace, end: LogsEnd) -> str | None:
+    """A file that is not what Spark should have read when it started. To be asked in the first epoch of a run.
+
+    Without its plan, Spark plans an epoch afresh that a sink has seen. Without a list of files, it begins another list
+    of that number, and passes over what that has.
+    """
+    sources = folder.source_files()
+    for path in sorted(end.listing):
+        log = path.rpartition("/")[0]
+        if log in ("", "commits"):
+            continue  # without a commit, Spark gives an epoch of another number
+        data = folder.read(path)
+        compacted = any(_is_compact(each) and each not in end.listing for each in sources.get(log, {}).values())
+        if not end.listing[path].is_of(data) and not (data is None and compacted):
+            return path
+    return None
+
+
 def _is_compact(path: str) -> bool:
     return path.endswith(".compact")

@@ -104,12 +104,6 @@ def take_record(folder: SparkLogPlace, epoch: int, fence: int, before: Listing) 
     return SparkRecord(epoch, name, listing, files)
 
 
-def same_plan(listing: Listing, other: Listing, epoch: int) -> bool:
-    """Whether the second listing has all that the first one says of the epoch's rows, as it is there."""
-    plan = [path for path in listing if path == f"offsets/{epoch}" or path.startswith("sources/")]
-    return all(path in other and other[path].crc32 == listing[path].crc32 for path in plan)
-
-
 def put_record(store: ObjectStore, record: SparkRecord) -> None:
     body = {
         "epoch": record.epoch,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -36,7 +37,8 @@ from tailrace.spark.servers.losses import RetryBudget
 _RELEASE_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
 _log = logging.getLogger("tailrace")
-_CHANGED_BY_OTHERS = ("Multiple streaming jobs detected", "BATCH_METADATA_NOT_FOUND")
+_CHANGED_BY_OTHERS = re.compile(r"Multiple streaming jobs detected|BATCH_METADATA_NOT_FOUND|batch \d+ doesn't exist")
+"""Of Spark's errors: an entry of its logs is there before it has written it, or is gone."""
 _Run = TypeVar("_Run")
 
 
@@ -73,7 +75,7 @@ def last_epoch_lost(error: BaseException) -> BaseException:
 
 def written_by_others(error: BaseException) -> bool:
     """Whether Spark has ended its query since somebody else has written an entry of its logs, or taken one away."""
-    return any(each in str(error) for each in _CHANGED_BY_OTHERS)
+    return _CHANGED_BY_OTHERS.search(str(error)) is not None
 
 
 class Failure:

@@ -70,12 +70,34 @@ def test_a_sleeper_moves_the_plan_of_an_epoch_when_its_replay_was_decided(query:
     controller.trim_spark_logs()
     query.logs.move_to_backup("offsets/3")
     query.spark.plan(3, "f3", "f4")
-    with pytest.raises(RewindNeeded, match="planned it afresh"):
+    with pytest.raises(RewindNeeded, match=r"offsets/3 of Spark.*was moved or changed when Spark started"):
         controller.record_spark_logs(3)
     controller.close()
     again = query.start()
     again.trim_spark_logs()
     assert (again.recovery_point.epoch, *query.spark.resumes()) == (2, 3, ["f3"])
+    again.record_spark_logs(3)
+    again.close()
+
+
+def test_a_sleeper_moves_a_list_of_files_before_spark_reads_it(query: Query) -> None:
+    """Spark gives its number to another list then, and would not read what that has."""
+    controller = query.start()
+    query.run(controller, range(3))
+    controller.commit(2, 0, rows={"input": 1})
+    query.spark.commit(2)
+    controller.close()
+    controller = query.start()
+    controller.trim_spark_logs()
+    query.logs.move_to_backup("sources/0/2")
+    query.spark.plan(3, "f3")
+    with pytest.raises(RewindNeeded, match=r"sources/0/2 of Spark.*was moved or changed when Spark started"):
+        controller.record_spark_logs(3)
+    controller.close()
+    again = query.start()
+    again.trim_spark_logs()
+    assert again.recovery_point.epoch == 2 and query.spark.resumes() == (3, None)
+    query.spark.plan(3, "f3")
     again.record_spark_logs(3)
     again.close()
 
