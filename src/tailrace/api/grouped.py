@@ -16,11 +16,12 @@ from tailrace.api.checks.stateful_processor import (
     time_mode_of,
 )
 from tailrace.api.checks.top_n import ranking
+from tailrace.api.checks.window_function import check_columns, check_window_function
 from tailrace.api.columns import Column, ColumnOrName, Named, resolve
 from tailrace.api.processors import ProcessorCode, StatefulProcessing, TimeMode
 from tailrace.api.relations import Aggregation, OutputMode, StateTtl, Watermark, WindowFunction
 from tailrace.api.runtime import Projected
-from tailrace.api.windows import AnySession, AnyWindow, CountWindow, Window, has_columns
+from tailrace.api.windows import AnyWindow, CountWindow, Window, has_columns
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
 
@@ -124,20 +125,7 @@ class GroupedStream:
         >>> busiest = counts.groupBy("window").applyInWindow(best, "auction bigint, n bigint")
         """
         stream = self.stream
-        if not callable(func):
-            raise AnalysisError(f"applyInWindow takes a function, but got {func!r} ({type(func).__name__})")
-        if self.window is None:
-            raise AnalysisError(
-                "applyInWindow needs a window, whose end is when the function is called: add "
-                "tailrace.window('ts', '10 seconds') to groupBy"
-            )
-        self._check_whole(perKey)
-        if isinstance(self.window, CountWindow) and self.window.event_time is not None:
-            raise AnalysisError(
-                "applyInWindow: what your function gives says which window it is of by its number, and every key has "
-                "one of that number, so that its event time is not known: remove eventTime from "
-                "tailrace.count_window(...), or use agg(...) or topN(...), whose rows have their key"
-            )
+        check_window_function(func, self.window, self.keys, perKey)
         fields = stream.runtime.fields(schema)
         if not fields:
             raise AnalysisError("applyInWindow: the schema has no column")
@@ -146,20 +134,7 @@ class GroupedStream:
         if not wanted:
             raise AnalysisError("applyInWindow: columns is empty, and a table without columns has no rows: name one")
         read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
-        if isinstance(self.window, AnySession | CountWindow) and self.window.name in {
-            field.name for field in (*self.keys, *read, *fields)
-        }:
-            raise AnalysisError(
-                f"applyInWindow: the function sees the window in a column {self.window.name!r}, and another one has "
-                f"that name: give the window another with .alias(...)"
-            )
-        for field in (*read, *fields):
-            kept = field.type if field in read else field.type.element or field.type
-            if kept.kind is None:
-                raise AnalysisError(
-                    f"applyInWindow: column {field.name!r} is a {field.type}, which is not supported: leave it out "
-                    f"with columns=[...], or cast it first"
-                )
+        check_columns(self.window, self.keys, read, fields)
         made = Aggregation(
             source=stream.source,
             schema=stream.schema,
@@ -174,26 +149,6 @@ class GroupedStream:
             state_ttl=self._ttl(),
         )
         return stream.derived(made)
-
-    def _check_whole(self, per_key: object) -> None:
-        """Refuse a function that would see a part of its window without anyone having said that it may."""
-        if not isinstance(per_key, bool):
-            raise AnalysisError(f"applyInWindow: perKey must be True or False, but is {per_key!r}")
-        if isinstance(self.window, AnySession | CountWindow):
-            return  # each key's own, and given whole
-        if self.keys and not per_key:
-            names = ", ".join(repr(key.name) for key in self.keys)
-            raise AnalysisError(
-                f"applyInWindow: rows are grouped by the window and by {names}, and so are spread over servers, and "
-                f"in a large window over several calls: a call sees some of the keys. If your function treats each "
-                f"key by itself, say perKey=True; if it compares keys, group by the window alone, and it sees every "
-                f"row of a window in one call"
-            )
-        if per_key and not self.keys:
-            raise AnalysisError(
-                "applyInWindow: perKey=True needs the columns that make a key, beside the window, in groupBy; without "
-                "them a call sees a whole window: remove it"
-            )
 
     def process(
         self,
