@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from support.processes import TESTS, Sandbox
 
-LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 BOTH = ["rolling", "windowed"]
 CHILD = TESTS / "cluster" / "child_cluster.py"
 
@@ -27,16 +25,16 @@ def work_folder() -> Iterator[None]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.mark.long  # the quick profile has two executors on a host in test_network_faults
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("route", ["direct", "shuffle"] if LONG else ["direct"])
+@pytest.mark.parametrize("route", ["direct", "shuffle"])
 def test_two_executors_on_one_host(work_folder: None, route: str) -> None:
     with Sandbox() as sandbox:
-        questions = BOTH if LONG else ["windowed"]
         config = {
             "root": str(sandbox.root),
             "kind": "local-cluster",
-            "questions": questions,
-            "runs": 2 if LONG else 1,
+            "questions": BOTH,
+            "runs": 2,
             "options": {"route": route},
         }
         child = sandbox.start(CHILD, config)
@@ -49,10 +47,7 @@ def test_two_executors_on_one_host(work_folder: None, route: str) -> None:
 @pytest.mark.timeout(420)
 def test_two_hosts_and_speculative_copies_of_tasks() -> None:
     with Sandbox() as sandbox:
-        questions = BOTH if LONG else ["rolling"]
-        child = sandbox.start(
-            CHILD, {"root": str(sandbox.root), "kind": "standalone", "questions": questions, "runs": 2}
-        )
+        child = sandbox.start(CHILD, {"root": str(sandbox.root), "kind": "standalone", "questions": BOTH, "runs": 2})
         assert child.wait(360) == 0, sandbox.log_tail(80)
         assert sandbox.gone_within(10) == []
         assert sandbox.leftovers() == []
