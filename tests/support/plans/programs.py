@@ -291,7 +291,8 @@ class Drawing:
         equal = []
         expressions = how == "inner" and self.maybe(0.4)  # in the last rows they may be null
         known = [
-            Part("", {n: f for n, f in part.columns.items() if expressions or n[0] != "x"}) for part in (left, right)
+            Part("", {n: f for n, f in part.columns.items() if expressions or not n.startswith(("x", "title"))})
+            for part in (left, right)
         ]
         sides = [self.scope(part) for part in known]
         families = ("integer", "string", "boolean", "date", "decimal")
