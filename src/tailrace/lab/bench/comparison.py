@@ -7,10 +7,11 @@ often, and equally often right after every other one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tailrace.lab.bench import measure
 from tailrace.lab.bench.options import ComparisonOptions
@@ -89,6 +90,44 @@ def batch_with_cpu(ask: Callable[[], dict[str, Any]], engine: EngineProcess) -> 
     report = ask()
     after = engine.cpu_s()
     return {**report, "cpu_ms": None if before is None or after is None else round((after - before) * 1e3)}
+
+
+class Turns(Protocol):
+    """``warmup`` batches for all that are not counted, then ``turns`` of ``turn`` batches for each."""
+
+    @property
+    def warmup(self) -> int: ...
+    @property
+    def turns(self) -> int: ...
+    @property
+    def turn(self) -> int: ...
+
+
+def run_turns(
+    turns: Turns,
+    engines: Mapping[str, EngineProcess],
+    make: Callable[[int], list[str]],
+    progress: Callable[[str, int], None],
+) -> Batches:
+    """What each engine reports of its counted batches. ``make``: so many further files, which all engines get."""
+    found: Batches = {name: [] for name in engines}
+    for first in range(0, turns.warmup, turns.turn):
+        progress("warming up", first)
+        paths = make(min(turns.turn, turns.warmup - first))
+        for engine in engines.values():
+            for path in paths:
+                engine.ask("batch", file=path)
+    for number in range(turns.turns):
+        progress("measuring", turns.warmup + number * turns.turn)
+        paths = make(turns.turn)
+        for name in in_turns(tuple(engines), number):
+            os.sync()
+            found[name] += [one_batch(engines[name], path) for path in paths][-counted(turns.turn) :]
+    return found
+
+
+def one_batch(engine: EngineProcess, path: str) -> dict[str, Any]:
+    return batch_with_cpu(lambda: engine.ask("batch", file=path), engine)
 
 
 def series_of(batches: Batches, what: str = "ms") -> dict[str, list[Any]]:

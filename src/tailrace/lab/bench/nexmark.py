@@ -14,7 +14,6 @@ Prefetching paper's workload, and the stream has run for so long before: so ther
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,12 +26,11 @@ from tailrace.lab.bench.comparison import (
     NO_EMPTY_BATCHES,
     Batches,
     Report,
-    batch_with_cpu,
     counted,
     each,
     engines_running,
     facts,
-    in_turns,
+    run_turns,
     series_of,
 )
 from tailrace.lab.bench.options import MEMORY, ROCKSDB, NexmarkOptions
@@ -127,7 +125,6 @@ def _run_query(query: str, options: NexmarkOptions, work: Path, progress: Callab
     settings = Settings((options.measured + options.further) * rows, rows, options.seed, values)
     inputs = workload.inputs(settings)
     files: list[Path] = []
-    timings: Batches = {name: [] for name in options.engines}
 
     def make(count: int) -> list[str]:
         for _ in range(count):
@@ -137,28 +134,13 @@ def _run_query(query: str, options: NexmarkOptions, work: Path, progress: Callab
 
     progress("starting the engines", 0)
     with engines_running(options, work, NO_EMPTY_BATCHES, options.sink, workload.name, values) as engines:
-        for first in range(0, options.warmup, options.turn):
-            progress("warming up", first)
-            paths = make(min(options.turn, options.warmup - first))
-            for engine in engines.values():
-                for path in paths:
-                    engine.ask("batch", file=path)
-        for number in range(options.turns):
-            progress("measuring", options.warmup + number * options.turn)
-            paths = make(options.turn)
-            for name in in_turns(options.engines, number):
-                os.sync()
-                timings[name] += [_batch(engines[name], path) for path in paths][-counted(options.turn) :]
+        timings = run_turns(options, engines, make, progress)
         rows_checked = None
         if options.check:
             progress("checking", options.measured)
             further = make(options.further)
             rows_checked = sum(_check(query, one, further, files, work, values) for one in engines.values())
     return _Measured(timings, rows_checked, {name: engine.confs for name, engine in engines.items()})
-
-
-def _batch(engine: EngineProcess, path: str) -> dict[str, Any]:
-    return batch_with_cpu(lambda: engine.ask("batch", file=path), engine)
 
 
 def _check(

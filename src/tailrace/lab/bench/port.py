@@ -11,7 +11,6 @@ Batches are as large as the workloads say. A query that is not read, and so runs
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from tailrace.lab.bench.comparison import (
     counted,
     each,
     facts,
-    in_turns,
+    run_turns,
     series_of,
 )
 from tailrace.lab.bench.options import PLAIN, PortOptions
@@ -130,19 +129,7 @@ def _run_query(
             answer = engine.ask("start", sink="parquet", out=str(engine.work / "rows"))
             found.confs[engine.name] = engine.confs
             found.why_spark = found.why_spark or answer["why_spark"]
-        for first in range(0, options.warmup, options.turn):
-            progress("warming up", first)
-            paths = make(min(options.turn, options.warmup - first))
-            for engine in engines.values():
-                for path in paths:
-                    engine.ask("batch", file=path)
-        for number in range(options.turns):
-            progress("measuring", options.warmup + number * options.turn)
-            paths = make(options.turn)
-            for name in in_turns(ENGINES, number):
-                os.sync()
-                series = [engines[name].ask("batch", file=path) for path in paths]
-                found.batches[name] += series[-counted(options.turn) :]
+        found.batches = run_turns(options, engines, make, progress)
     if options.check:
         progress("checking", count)
         found.rows_checked = sum(
