@@ -76,6 +76,33 @@ def test_outputs_that_stay_in_the_servers(spark: SparkSession, tmp_path: Path) -
     )
 
 
+def test_large_outputs_behind_work_between_operators(spark: SparkSession, tmp_path: Path) -> None:
+    """The sink's job is no longer than the epoch's: the epoch's thread brings rows from operator to operator."""
+    keys, epochs = 25_000, 7
+    source = ScriptedSource(tmp_path / "in", SCHEMA)
+    numbers, times = pa.array(range(keys)), SCHEMA.field("ts").type
+    source.add(
+        tuple(
+            pa.table([numbers, pa.array([(1000 + 10 * epoch) * SECOND] * keys, times), numbers], schema=SCHEMA)
+            for epoch in range(epochs)
+        )
+    )
+    marked = tr.stream(source.stream(spark)).withWatermark("ts", "0 seconds")
+    counts = marked.groupBy(tr.window("ts", "10 seconds"), "k").agg(tr.count().alias("n"))
+    totals = counts.transform(lambda rows: rows.select("k", (F.col("n") * 2).alias("n"))).groupBy("k").agg(tr.sum("n"))
+    writer = totals.writeStream.outputMode("update").option("checkpointLocation", str(tmp_path / "check"))
+    query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    found = (
+        spark.read.parquet(str(tmp_path / "out")).groupBy("k").agg(F.max("sum(n)").alias("n"), F.count("*").alias("c"))
+    )
+    assert {(r["n"], r["c"]) for r in found.collect()} == {(2 * (epochs - 1), epochs - 1)}
+    assert found.count() == keys
+
+
 def test_sorted_and_limited_groups_of_all(spark: SparkSession, tmp_path: Path) -> None:
     """In output mode complete an epoch's rows are all there are, so that their order and their first mean something."""
     question = replace(ROLLING, output_mode="complete")

@@ -210,6 +210,7 @@ class _Run:
         count = self._controller.recorded_count(epoch)
         recorded = replay.rows["input"] if replay is not None else None if count is None else count.rows
         if recorded is not None and recorded != rows:
+            self._commits.await_records(epoch)
             raise ReplayError(f"epoch {epoch} is replayed with {rows} rows and had {recorded}")
         committed_attempts = self._fleet.stage(epoch, try_, batch.start, batch.end)
         self._fleet.each(

@@ -53,7 +53,8 @@ def sessions_of(keys: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Group
     if not len(keys):
         nothing = np.empty(0, np.int64)
         return Grouped(nothing, np.zeros(1, np.int64), nothing, nothing)
-    order = _by_key_and_start(keys, starts)
+    keys, starts, ends = (np.ascontiguousarray(each, np.int64) for each in (keys, starts, ends))
+    order = np.ascontiguousarray(_by_key_and_start(keys, starts), np.int64)  # one kind of array: one compilation
     firsts, latest = np.empty(len(order) + 1, np.int64), np.empty(len(order), np.int64)
     count = int(number_sessions(order, keys, starts, ends, firsts, latest))
     return Grouped(order, firsts[: count + 1], starts[order[firsts[:count]]], latest[:count])

@@ -176,10 +176,14 @@ class Commits:
 
     def gate(self, epoch: int) -> None:
         """Return when the sink may have the epoch's rows; raise where it never may."""
+        self.await_records(epoch)
+        self._await(epoch if self._mode is CommitMode.SYNC or epoch <= self._replayed else epoch - 1)
+
+    def await_records(self, epoch: int) -> None:
+        """Return when the epoch's config and Spark's logs of it are recorded; raise why they are not."""
         for call, what in ((self._recorded, "config"), (self._logged.get(epoch), "part of Spark's logs")):
             if call is not None and (error := self._ended(call, f"The epoch's {what} was not recorded")):
                 raise error
-        self._await(epoch if self._mode is CommitMode.SYNC or epoch <= self._replayed else epoch - 1)
 
     def base_of_retry(self, epoch: int) -> Manifest:
         """The durable manifest that another try of ``epoch`` starts from. No commit is running when this returns."""

@@ -203,7 +203,7 @@ class EpochRunner:
         after = self._time_after(this, receipts)
         # Where rows go by way of Spark between operators, the epoch's thread is needed for that.
         expected = self._output.expected(this.spark, this.at) if self._large_outputs and self._plan.linear else None
-        pipelined = self._pipelines_sink(this)
+        pipelined = expected is not None and self._pipelines_sink(this)
         done = self._run_servers(this, receipts, after, expected, pipelined)
         request = self._begin_commit(this, receipts, after, done)
         if not pipelined:
@@ -262,6 +262,7 @@ class EpochRunner:
         recorded, tasks = self._before(this)
         rows = sum(receipt.rows for receipt in receipts)
         if recorded is not None and recorded != rows:
+            self._commits.await_records(this.epoch)  # other offsets than recorded cost a start, not the query
             raise ReplayError(
                 f"epoch {this.epoch} is replayed after a crash and has {rows} rows now, but had {recorded} rows: the "
                 "source does not give the same rows again. Restore the source's data, or start with new locations."

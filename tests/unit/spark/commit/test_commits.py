@@ -284,3 +284,22 @@ def test_an_epoch_that_is_replayed_is_durable_before_its_sink(
     end.set()
     commits.close()
     controller.close()
+
+
+def test_an_epoch_whose_offsets_were_changed_is_known_before_anything_is_made_of_its_rows(
+    controller: Controller, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Event()
+
+    def changed(epoch: int) -> None:
+        looked.wait(10)
+        raise RewindNeeded("a driver that was replaced has moved Spark's logs away")
+
+    monkeypatch.setattr(controller, "record_spark_logs", changed)
+    commits = Commits(controller, fleet, CommitMode.ASYNC)  # type: ignore[arg-type]
+    commits.record_spark_logs(0)
+    threading.Timer(0.2, looked.set).start()
+    for wait in (commits.await_records, commits.gate):
+        with pytest.raises(RewindNeeded, match="moved Spark's logs away"):
+            wait(0)
+    commits.close()
