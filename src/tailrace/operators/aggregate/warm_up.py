@@ -14,6 +14,7 @@ from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compa
 from tailrace.operators.ingest.frame import split
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.resources import Resources
+from tailrace.operators.rows.intervals import warm_up_intervals
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, Merge
@@ -53,6 +54,7 @@ def _spec(emit_changed: bool) -> AggregateSpec:
 
 
 def warm_up_aggregate() -> None:
+    warm_up_intervals()
     batch = pa.RecordBatch.from_pydict(
         {
             "k": pa.array([str(i) for i in range(_ROWS)]),

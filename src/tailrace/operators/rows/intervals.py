@@ -60,6 +60,11 @@ def sessions_of(keys: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Group
     return Grouped(order, firsts[: count + 1], starts[order[firsts[:count]]], latest[:count])
 
 
+def warm_up_intervals() -> None:
+    one = np.zeros(1, np.int64)
+    sessions_of(one, one, one + 1)
+
+
 def _by_key_and_start(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
     first, last = int(starts.min()), int(starts.max())
     time_bits, bits = bits_for(last - first + 1), bits_for(int(keys.max()) + 1)
