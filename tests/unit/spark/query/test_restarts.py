@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ REWIND = RewindNeeded("epoch 3 was lost with its server")
 
 class SparkQuery:
     def __init__(self) -> None:
+        self.runId = str(uuid.uuid4())
         self.ended = threading.Event()
         self.error: Exception | None = None
 
