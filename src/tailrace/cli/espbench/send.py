@@ -33,7 +33,7 @@ def send(
     from tailrace.lab.espbench.broker import Broker  # lazy: see LAZY
     from tailrace.lab.espbench.names import QUERIES, Topics  # lazy: see LAZY
     from tailrace.lab.espbench.sender.result_row import result_row  # lazy: see LAZY
-    from tailrace.lab.espbench.sender.senders import Senders, orders  # lazy: see LAZY
+    from tailrace.lab.espbench.sender.senders import Senders, assignments  # lazy: see LAZY
 
     chosen = given_config(config, rate, duration)
     if run is not None:
@@ -42,7 +42,7 @@ def send(
     if not address:
         raise typer.BadParameter("give the broker's host:port, or kafka-bootstrap-servers in --config")
     topics = Topics(chosen.topic_prefix, chosen.benchmark_run)
-    of_run = orders(chosen, QUERIES[query], topics, data, address)
+    of_run = assignments(chosen, QUERIES[query], topics, data, address)
     Broker(address).create(topics.of(QUERIES[query]))
     with Senders(of_run) as senders:
         senders.start()

@@ -23,7 +23,7 @@ from tailrace.lab.espbench.results.utilisation import Sample, Utilisation
 from tailrace.lab.espbench.run.end import End, end_of
 from tailrace.lab.espbench.run.outcome import Outcome
 from tailrace.lab.espbench.run.servers import Servers
-from tailrace.lab.espbench.sender.senders import Senders, StreamSent, orders
+from tailrace.lab.espbench.sender.senders import Senders, StreamSent, assignments
 from tailrace.lab.espbench.systems.job import Job
 from tailrace.lab.espbench.systems.process import System
 from tailrace.lab.espbench.validator import database
@@ -87,7 +87,7 @@ def _measured(
         pids = dict(servers.pids)
         system = _ready(job, systems, pids)
         with (
-            Senders(orders(options.config, query, topics, options.data, servers.bootstrap)) as senders,
+            Senders(assignments(options.config, query, topics, options.data, servers.bootstrap)) as senders,
             Utilisation(lambda: {**pids, **senders.pids}) as utilisation,
         ):
             begun_s = senders.start()

@@ -1,7 +1,7 @@
 """One instance of the sender, in a process of its own: ``python -m tailrace.lab.espbench.sender.process``.
 
-It reads its order, a JSON object, from standard input; answers ``ready``, and waits for the line with the moment of its
-start. Its last line is what it did. A standard input that closes before ends it, and with it nothing is left behind.
+It reads its assignment, a JSON object, from standard input; answers ``ready``, and waits for the line with the moment
+of its start. Its last line is what it did. A standard input that closes before ends it, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PERCENTILES = (50.0, 90.0, 99.0, 100.0)
 
 
 @dataclass(frozen=True)
-class Order:
+class Assignment:
     """``producer``: librdkafka's configuration. Paths and sizes as in ``config``."""
 
     topic: str
@@ -60,29 +60,30 @@ class Sent:
 class Instance:
     """Sends one stream's messages, or its share of them. The client's callbacks run in ``poll``, on our thread."""
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
         self._failed = 0
         self._error = ""
         self._statistics: dict[str, Any] = {}
-        self._rows = rows_of(Path(order.path), order.looped, order.in_memory, order.instance, order.instances)
-        settings = {**order.producer, "statistics.interval.ms": STATISTICS_MS, "stats_cb": self._keep_statistics}
+        share = (assignment.instance, assignment.instances)
+        self._rows = rows_of(Path(assignment.path), assignment.looped, assignment.in_memory, *share)
+        settings = {**assignment.producer, "statistics.interval.ms": STATISTICS_MS, "stats_cb": self._keep_statistics}
         self._producer = Producer(settings)
 
     def connect(self) -> None:
         """Asks for the topic, so that the first message need not wait for it."""
         try:
-            found = self._producer.list_topics(self._order.topic, timeout=30).topics[self._order.topic]
+            found = self._producer.list_topics(self._assignment.topic, timeout=30).topics[self._assignment.topic]
         except KafkaException as error:
             raise TailraceError(f"the broker does not answer: {error}") from error
         if found.error is not None:
-            raise TailraceError(f"topic {self._order.topic}: {found.error}")
+            raise TailraceError(f"topic {self._assignment.topic}: {found.error}")
 
     def run(self, start_s: float, gone: threading.Event) -> Sent:
         """``start_s``: wall clock. Ends when all is sent, or when the parent is gone."""
-        order = self._order
+        given = self._assignment
         begun = time.monotonic_ns() + int((start_s - time.time()) * 1e9)
-        schedule = Schedule(begun, order.interval_ns, order.messages, order.instance, order.instances)
+        schedule = Schedule(begun, given.interval_ns, given.messages, given.instance, given.instances)
         lateness = Lateness(schedule)
         sent, ended = 0, False
         while sent < schedule.mine and not ended and not gone.is_set():
@@ -104,7 +105,7 @@ class Instance:
 
     def _send(self, schedule: Schedule, sent: int, count: int) -> int:
         """At most so many messages; fewer where the file has ended."""
-        topic, delivered = self._order.topic, self._delivered
+        topic, delivered = self._assignment.topic, self._delivered
         now_ms = time.time_ns() // 1_000_000
         for done in range(count):
             row = next(self._rows, None)
@@ -150,10 +151,10 @@ def _watch_parent(gone: threading.Event) -> None:
 
 
 def main() -> int:
-    order = Order(**json.loads(sys.stdin.readline()))
+    assignment = Assignment(**json.loads(sys.stdin.readline()))
     gone = threading.Event()
     try:
-        instance = Instance(order)
+        instance = Instance(assignment)
         instance.connect()
         print(json.dumps({"ready": True}), flush=True)
         start = sys.stdin.readline()

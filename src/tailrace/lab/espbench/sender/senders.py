@@ -15,7 +15,7 @@ from typing import Any
 from tailrace.errors import TailraceError
 from tailrace.lab.espbench.config import Config
 from tailrace.lab.espbench.names import PRODUCTION, Query, Topics
-from tailrace.lab.espbench.sender.process import Order, Sent
+from tailrace.lab.espbench.sender.process import Assignment, Sent
 
 _LEAD_S = 0.5
 """From the word to start until the first message: all processes have read it by then."""
@@ -62,7 +62,9 @@ class StreamSent:
         return None
 
 
-def orders(config: Config, query: Query, topics: Topics, folder: Path, bootstrap: str) -> dict[int, list[Order]]:
+def assignments(
+    config: Config, query: Query, topics: Topics, folder: Path, bootstrap: str
+) -> dict[int, list[Assignment]]:
     """For each of the query's streams what its senders are to do."""
     given = config.sender.kafka_producer_config
     producer = {
@@ -77,7 +79,7 @@ def orders(config: Config, query: Query, topics: Topics, folder: Path, bootstrap
     messages = config.duration_ns // config.interval_ns
     return {
         stream: [
-            Order(
+            Assignment(
                 topics.input(stream),
                 str(config.input_path(stream, folder)),
                 stream != PRODUCTION,
@@ -95,14 +97,16 @@ def orders(config: Config, query: Query, topics: Topics, folder: Path, bootstrap
 
 
 class Senders(AbstractContextManager["Senders"]):
-    """``with Senders(orders) as senders: senders.start(); senders.wait()``. Leaving ends whatever still sends."""
+    """``with Senders(assignments) as senders: senders.start(); senders.wait()``. Leaving ends whatever still sends."""
 
-    def __init__(self, orders: dict[int, list[Order]]) -> None:
+    def __init__(self, assignments: dict[int, list[Assignment]]) -> None:
         self._started: list[tuple[int, subprocess.Popen[str]]] = []
-        self._seconds = max(each.messages * each.interval_ns for several in orders.values() for each in several) / 1e9
+        self._seconds = (
+            max(each.messages * each.interval_ns for several in assignments.values() for each in several) / 1e9
+        )
         try:
-            for stream, several in orders.items():
-                for order in several:
+            for stream, several in assignments.items():
+                for assignment in several:
                     child = subprocess.Popen(
                         [sys.executable, "-m", "tailrace.lab.espbench.sender.process"],
                         stdin=subprocess.PIPE,
@@ -111,7 +115,7 @@ class Senders(AbstractContextManager["Senders"]):
                         start_new_session=True,  # Ctrl-C reaches the parent alone, which ends its children in order
                     )
                     self._started.append((stream, child))
-                    _tell(child, json.dumps(asdict(order)))
+                    _tell(child, json.dumps(asdict(assignment)))
             for stream, child in self._started:
                 _answer(stream, child)
         except BaseException:
