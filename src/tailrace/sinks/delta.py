@@ -11,7 +11,7 @@ An append streams. A merge takes the last row of each key first, so it holds an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -20,11 +20,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from tailrace.api.table_options import DeltaOptions, WriteMode, default_mode
 from tailrace.env import tasks
 from tailrace.errors import AnalysisError, TableError
-from tailrace.sinks.contract import Owner, Unreachable, fenced, one_line
-from tailrace.sinks.rows import check_columns, check_key_columns, last_of_keys, without_empty
+from tailrace.sinks.contract import Unreachable, one_line
+from tailrace.sinks.lake import LakeTable
+from tailrace.sinks.rows import check_key_columns, last_of_keys, without_empty
 
 
-class DeltaFolder:
+class DeltaFolder(LakeTable[DeltaTable]):
     def __init__(self, options: DeltaOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
@@ -32,60 +33,37 @@ class DeltaFolder:
         self.shown = f"the Delta table {options.path}"
         check_key_columns(self.shown, schema, self._mode, options.key_columns)
         self._storage = {name.removeprefix("storage."): value for name, value in options.storage}
-        self._table: DeltaTable | None = None
-        self._owner = Owner("", -1)
 
-    def open(self, owner: Owner) -> int:
-        self._owner = owner
-        with _errors(self.shown):
-            try:
-                table = DeltaTable(self._options.path, storage_options=self._storage)
-            except TableNotFoundError:
-                with suppress(CommitFailedError):  # somebody else has made it
-                    DeltaTable.create(self._options.path, self._schema, storage_options=self._storage, mode="ignore")
-                table = DeltaTable(self._options.path, storage_options=self._storage)
-            columns = pa.schema(table.schema())
-            check_columns(self.shown, self._schema, columns)
-            self._names = columns.names
-            self._table = table
-            run, epoch = self._entry()
-            if run > owner.run:
-                raise fenced(self.shown, run)
-            if run < owner.run:
-                self._append(epoch, iter(()), lambda: None)
-        return epoch
+    def _errors(self) -> AbstractContextManager[None]:
+        return _errors(self.shown)
 
-    def write(self, epoch: int, rows: Iterator[pa.RecordBatch], before_commit: Callable[[], None]) -> None:
-        with _errors(self.shown):
-            self._opened.update_incremental()
-            run, last = self._entry()
-            if run != self._owner.run:
-                raise fenced(self.shown, run)
-            if last >= epoch:
-                return
-            if self._mode is WriteMode.APPEND:
-                self._append(epoch, rows, before_commit)
-            else:
-                self._merge(epoch, rows, before_commit)
+    def _read(self) -> tuple[DeltaTable, pa.Schema]:
+        try:
+            table = DeltaTable(self._options.path, storage_options=self._storage)
+        except TableNotFoundError:
+            with suppress(CommitFailedError):  # somebody else has made it
+                DeltaTable.create(self._options.path, self._schema, storage_options=self._storage, mode="ignore")
+            table = DeltaTable(self._options.path, storage_options=self._storage)
+        return table, pa.schema(table.schema())
 
-    def close(self) -> None:
-        self._table = None
+    def _refresh(self) -> None:
+        self._opened.update_incremental()
 
-    @property
-    def _opened(self) -> DeltaTable:
-        assert self._table is not None, "a table is opened before it is written to"
-        return self._table
+    def _commit(self, epoch: int, rows: Iterator[pa.RecordBatch], before_commit: Callable[[], None]) -> None:
+        if self._mode is WriteMode.APPEND:
+            self._append(epoch, rows, before_commit)
+        else:
+            self._merge(epoch, rows, before_commit)
 
     @property
     def _ids(self) -> tuple[str, str]:
         return f"tailrace-run-{self._owner.query}", f"tailrace-{self._owner.query}"
 
     def _entry(self) -> tuple[int, int]:
-        """Run and epoch, as this handle has read them."""
         run, epoch = (self._opened.transaction_version(name) for name in self._ids)
         return -1 if run is None else run, -1 if epoch is None else epoch
 
-    def _commit(self, epoch: int) -> CommitProperties:
+    def _identified(self, epoch: int) -> CommitProperties:
         versions = (self._owner.run, epoch)
         named = [Transaction(name, version) for name, version in zip(self._ids, versions) if version >= 0]
         return CommitProperties(app_transactions=named)
@@ -108,7 +86,7 @@ class DeltaFolder:
         schema = pa.schema([self._schema.field(name) for name in self._names])
         reader = pa.RecordBatchReader.from_batches(schema, all_rows())
         try:
-            write_deltalake(self._opened, reader, mode="append", commit_properties=self._commit(epoch))
+            write_deltalake(self._opened, reader, mode="append", commit_properties=self._identified(epoch))
         except Exception:
             if failed:
                 raise failed[0] from None
@@ -123,7 +101,7 @@ class DeltaFolder:
         equal = [f"t.`{key}` {'is not distinct from' if source[key].null_count else '='} s.`{key}`" for key in keys]
         before_commit()
         self._opened.merge(
-            source, " and ".join(equal), "s", "t", commit_properties=self._commit(epoch)
+            source, " and ".join(equal), "s", "t", commit_properties=self._identified(epoch)
         ).when_matched_update_all().when_not_matched_insert_all().execute()
 
 

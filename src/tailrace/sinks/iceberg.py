@@ -13,7 +13,7 @@ Rows are appended in pieces of bounded size, all of them in one commit. An upser
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -29,8 +29,9 @@ from pyiceberg.table import Table, Transaction
 
 from tailrace.api.table_options import IcebergOptions, WriteMode, default_mode
 from tailrace.errors import AnalysisError, TableError
-from tailrace.sinks.contract import Owner, Unreachable, fenced, one_line
-from tailrace.sinks.rows import check_columns, check_key_columns, last_of_keys, without_empty
+from tailrace.sinks.contract import Unreachable, one_line
+from tailrace.sinks.lake import LakeTable
+from tailrace.sinks.rows import check_key_columns, last_of_keys, without_empty
 
 _PIECE_BYTES = 64 << 20
 _RETRIES = "commit.retry.num-retries"
@@ -38,48 +39,24 @@ _LOST = ("OperationalError", "InterfaceError", "TimeoutError")
 """What databases behind a catalogue call troubles of the connection. Which one it is, is not known: so by name."""
 
 
-class IcebergTable:
+class IcebergTable(LakeTable[Table]):
     def __init__(self, options: IcebergOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
         self._mode = options.write_mode or default_mode(options.key_columns)
         self.shown = f"the Iceberg table {options.table}"
         check_key_columns(self.shown, schema, self._mode, options.key_columns)
-        self._table: Table | None = None
-        self._owner = Owner("", -1)
 
-    def open(self, owner: Owner) -> int:
-        self._owner = owner
-        with _errors(self.shown):
-            settings = {name.removeprefix("catalog."): value for name, value in self._options.settings}
-            table = self._loaded(load_catalog(self._options.catalog, **settings))
-            columns = table.schema().as_arrow()
-            check_columns(self.shown, self._schema, columns)
-            self._names = columns.names
-            self._table = table
-            run, epoch = self._entry()
-            if run > owner.run:
-                raise fenced(self.shown, run)
-            if run < owner.run:
-                self._commit(epoch, iter(()), lambda: None)
-        return epoch
+    def _errors(self) -> AbstractContextManager[None]:
+        return _errors(self.shown)
 
-    def write(self, epoch: int, rows: Iterator[pa.RecordBatch], before_commit: Callable[[], None]) -> None:
-        with _errors(self.shown):
-            self._opened.refresh()
-            run, last = self._entry()
-            if run != self._owner.run:
-                raise fenced(self.shown, run)
-            if last < epoch:
-                self._commit(epoch, rows, before_commit)
+    def _read(self) -> tuple[Table, pa.Schema]:
+        settings = {name.removeprefix("catalog."): value for name, value in self._options.settings}
+        table = self._loaded(load_catalog(self._options.catalog, **settings))
+        return table, table.schema().as_arrow()
 
-    def close(self) -> None:
-        self._table = None
-
-    @property
-    def _opened(self) -> Table:
-        assert self._table is not None, "a table is opened before it is written to"
-        return self._table
+    def _refresh(self) -> None:
+        self._opened.refresh()
 
     def _loaded(self, catalog: Catalog) -> Table:
         name = self._options.table
@@ -100,7 +77,6 @@ class IcebergTable:
         return f"tailrace.{self._owner.query}"
 
     def _entry(self) -> tuple[int, int]:
-        """Run and epoch, as this handle has read them."""
         run, _, epoch = self._opened.properties.get(self._property, "-1:-1").partition(":")
         return int(run), int(epoch)
 
