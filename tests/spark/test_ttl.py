@@ -18,7 +18,7 @@ from support.processes import kill, session_servers, wait_until
 from support.queries.simple import SCHEMA, SECOND, batches
 from support.queries.ttl_events import EVENTS, set_epoch_times
 from tailrace.env import clock
-from tailrace.spark.epoch import epoch_clock
+from tailrace.spark.epoch.time import epoch_clock
 from tailrace.testing import ScriptedSource
 
 DELAY = SECOND

@@ -34,8 +34,8 @@ from tailrace.operators.registry import ingest_of, operator_with
 from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan, Stage, plan_query
-from tailrace.spark.epoch.epoch_times import EpochTimes, QueryTime
-from tailrace.spark.epoch.watermark import Watermark
+from tailrace.spark.epoch.time.epoch_times import EpochTimes, QueryTime
+from tailrace.spark.epoch.time.watermark import Watermark
 from tailrace.spark.processors.code import TIMEOUTS, group_state_code, processor_code
 from tailrace.spark.sources.schema import fields_of
 from tailrace.state.rows.columns import arrow_type

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from support.queries.simple import SCHEMA, SECOND
-from tailrace.spark.epoch import epoch_clock
-from tailrace.spark.epoch.epoch_clock import EpochClock
+from tailrace.spark.epoch.time import epoch_clock
+from tailrace.spark.epoch.time.epoch_clock import EpochClock
 
 
 def table(*rows: tuple[int | None, int]) -> pa.Table:

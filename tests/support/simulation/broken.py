@@ -36,7 +36,7 @@ from tailrace.operators.base import Operator
 from tailrace.server.checkpoint.deltas import Sealed, Sealing
 from tailrace.server.epoch.engine import Engine
 from tailrace.spark.commit.commits import Commits
-from tailrace.spark.epoch.epoch_clock import EpochClock
+from tailrace.spark.epoch.time.epoch_clock import EpochClock
 from tailrace.spark.epoch.tries import EpochTries
 from tailrace.spark.query import query
 from tailrace.spark.servers.fleet import Fleet

@@ -21,7 +21,7 @@ from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects
 from tailrace.env.randomness import new_run_id
 from tailrace.errors import ReplayError, RewindNeeded
 from tailrace.spark.commit.commits import CommitRequest, Commits
-from tailrace.spark.epoch.epoch_clock import EpochClock
+from tailrace.spark.epoch.time.epoch_clock import EpochClock
 from tailrace.spark.epoch.tries import EpochTries
 from tailrace.spark.query import query
 from tailrace.spark.servers.losses import RetryBudget

@@ -12,7 +12,7 @@ started where it was set.
 from __future__ import annotations
 
 from support.simulation.scheduler import Scheduler
-from tailrace.spark.epoch.epoch_clock import JUMP_MAX, SLEW
+from tailrace.spark.epoch.time.epoch_clock import JUMP_MAX, SLEW
 
 _BEGIN_S = 1.8e9
 _JUMPS_S = (20.0, 3600.0, 40 * 86_400.0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tailrace.api.options import Combine, WatermarkPolicy
 from tailrace.plan.physical import PhysicalPlan
-from tailrace.spark.epoch.watermark import IdleRule
+from tailrace.spark.epoch.time.watermark import IdleRule
 from tailrace.spark.sources.splits import Splits
 from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, Receipt
 

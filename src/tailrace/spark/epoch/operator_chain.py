@@ -17,7 +17,7 @@ from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.server.transport.stage_messages import CommittedAttempt, StageReceipt
 from tailrace.spark.epoch.endless import reporting_endless_functions
-from tailrace.spark.epoch.epoch_times import QueryTime
+from tailrace.spark.epoch.time.epoch_times import QueryTime
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.tasks.ingest import Receipt

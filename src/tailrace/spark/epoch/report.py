@@ -9,9 +9,9 @@ from tailrace.env import clock
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.spark.commit.commits import Commit
-from tailrace.spark.epoch.epoch_times import QueryTime
 from tailrace.spark.epoch.operator_chain import ServersDone
 from tailrace.spark.epoch.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
+from tailrace.spark.epoch.time.epoch_times import QueryTime
 from tailrace.spark.epoch.timeline import Step, commit_steps, epoch_steps
 from tailrace.spark.hints.lookahead import LookaheadProgress
 from tailrace.spark.tasks.ingest import Receipt

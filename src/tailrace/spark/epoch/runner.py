@@ -32,20 +32,19 @@ from tailrace.ids import Attempt
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.spark.commit.commits import CommitRequest, Commits
-from tailrace.spark.epoch.epoch_clock import EpochClock
 from tailrace.spark.epoch.epoch_config import EpochConfig, first_combine, next_combine
-from tailrace.spark.epoch.epoch_times import EpochTimes, QueryTime
-from tailrace.spark.epoch.idle_epochs import IdleEpochs
 from tailrace.spark.epoch.operator_chain import EpochTry, OperatorChain, ServersDone, state_rows
 from tailrace.spark.epoch.pipelined_sink import run_pipelined_sink
 from tailrace.spark.epoch.progress import EpochProgress, QueryIdentity
 from tailrace.spark.epoch.query_output import QueryOutput
 from tailrace.spark.epoch.receipts import receipts_of
 from tailrace.spark.epoch.report import Outcome, Stopwatch, progress_of
-from tailrace.spark.epoch.task_errors import raising_task_errors
 from tailrace.spark.epoch.through_spark import ThroughSpark
+from tailrace.spark.epoch.time.epoch_clock import EpochClock
+from tailrace.spark.epoch.time.epoch_times import EpochTimes, QueryTime
+from tailrace.spark.epoch.time.idle_epochs import IdleEpochs
+from tailrace.spark.epoch.time.watermark import Watermark, times_seen
 from tailrace.spark.epoch.tries import EpochTries
-from tailrace.spark.epoch.watermark import Watermark, times_seen
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.hints.framing import Cut
 from tailrace.spark.hints.lookahead import Lookahead, LookaheadProgress
@@ -256,8 +255,7 @@ class EpochRunner:
         this.stopwatch.lap("plan")
 
     def _ingest(self, this: _Running) -> list[Receipt]:
-        with raising_task_errors():
-            receipts = receipts_of(this.batch)
+        receipts = receipts_of(this.batch)
         this.stopwatch.lap("ingest")
         recorded, tasks = self._before(this)
         rows = sum(receipt.rows for receipt in receipts)

@@ -17,7 +17,6 @@ from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.spark.epoch.operator_chain import ServersDone
 from tailrace.spark.epoch.receipts import receipts_of
 from tailrace.spark.epoch.report import output_rows
-from tailrace.spark.epoch.task_errors import raising_task_errors
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.sinks.epoch_output import SharedFrame, operator_rows, reading
 from tailrace.spark.sources.hops import marked
@@ -46,7 +45,7 @@ class ThroughSpark:
         rows = self._rows[spec.name].get(self._fleet.servers, lambda: self._frame(spark, stage))
         # Anew for each epoch: a DataFrame that was collected keeps the plan, and what a shuffle in it has written.
         receipts = ingested(rows, spec, self._plan, access, self._shuffled, first_partition=_FIRST_PARTITION)
-        with reading(spark.sparkContext, access.run, at), raising_task_errors():
+        with reading(spark.sparkContext, access.run, at):
             return receipts_of(receipts)
 
     def _names(self, stage: Stage) -> list[str]:

@@ -41,12 +41,12 @@ from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, Stage, plan_query, plan_relation
 from tailrace.server.transport.server_config import Access, ServerConfig
 from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
-from tailrace.spark.epoch.epoch_clock import refuse_clock_jump
 from tailrace.spark.epoch.epoch_config import recorded_policy
-from tailrace.spark.epoch.epoch_times import EpochTimes
-from tailrace.spark.epoch.idle_epochs import IdleEpochs, has_idle_epochs
 from tailrace.spark.epoch.progress import QueryIdentity
 from tailrace.spark.epoch.runner import EpochRunner
+from tailrace.spark.epoch.time.epoch_clock import refuse_clock_jump
+from tailrace.spark.epoch.time.epoch_times import EpochTimes
+from tailrace.spark.epoch.time.idle_epochs import IdleEpochs, has_idle_epochs
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.hints.lookahead import Lookahead, lookahead_lines
 from tailrace.spark.hints.plan import HintPlan

@@ -13,7 +13,7 @@ from typing import Any
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.timers.ttl import Clock
 from tailrace.plan.physical import PhysicalPlan, Stage
-from tailrace.spark.epoch.watermark import Watermark, lagging
+from tailrace.spark.epoch.time.watermark import Watermark, lagging
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from tailrace.env import clock, tasks
 from tailrace.plan.physical import PhysicalPlan
-from tailrace.spark.epoch.watermark import Watermark
+from tailrace.spark.epoch.time.watermark import Watermark
 from tailrace.spark.sources.ticks import Ticks
 
 CLOCK_PAUSE_S = 1.0

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tailrace.api.options import Options, WatermarkPolicy, WatermarkRule
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.spark.epoch.idle_epochs import CLOCK_PAUSE_S, pause_s
-from tailrace.spark.epoch.watermark import IdleRule, Watermark
+from tailrace.spark.epoch.time.idle_epochs import CLOCK_PAUSE_S, pause_s
+from tailrace.spark.epoch.time.watermark import IdleRule, Watermark
 
 SECOND = 1_000_000
 TIMEOUT = 30 * SECOND

@@ -9,8 +9,8 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.ids import MIN_MICROS
 from tailrace.plan.physical import plan_relation
-from tailrace.spark.epoch.epoch_times import EpochTimes, QueryTime
-from tailrace.spark.epoch.watermark import Watermark
+from tailrace.spark.epoch.time.epoch_times import EpochTimes, QueryTime
+from tailrace.spark.epoch.time.watermark import Watermark
 
 SECOND = 1_000_000
 

@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.api.options import WatermarkPolicy, WatermarkRule
 from tailrace.ids import MIN_MICROS
-from tailrace.spark.epoch.watermark import Watermark
+from tailrace.spark.epoch.time.watermark import Watermark
 
 SEEN = [(50_000, MIN_MICROS), (60_000, 20_000), (60_000, 90_000), (10, 10)]
 """By epoch, the largest times of two streams, whose delays are 5,000 and 10,000."""

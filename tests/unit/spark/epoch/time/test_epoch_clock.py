@@ -9,7 +9,7 @@ import pytest
 from support.manual_clock import StillClock
 from tailrace.env import clock
 from tailrace.errors import CheckpointError
-from tailrace.spark.epoch.epoch_clock import JUMP_MAX, EpochClock, refuse_clock_jump
+from tailrace.spark.epoch.time.epoch_clock import JUMP_MAX, EpochClock, refuse_clock_jump
 
 SECOND, DAY = 1_000_000, 86_400
 
