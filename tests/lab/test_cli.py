@@ -66,6 +66,7 @@ def test_help_is_shown_without_spark(tmp_path: Path) -> None:
         (("demo", "--rows", "many"), "--rows"),
         (("unheard-of",), "unheard-of"),
         (("checkpoint", "inspect", "no-such-folder"), "there is no folder no-such-folder"),
+        (("checkpoint", "go-back", "no-such-folder", "3"), "there is no folder no-such-folder"),
     ],
 )
 def test_wrong_options_exit_with_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

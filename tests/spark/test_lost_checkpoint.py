@@ -11,10 +11,11 @@ from pyspark.sql import SparkSession
 
 from support.queries.engines import check
 from support.queries.simple import ROLLING, Scripted, Seen, batches
+from tailrace.cli.checkpoint import go_back
 from tailrace.commit.log import CommitLog
 from tailrace.commit.spark_logs.log_files import BACKUP
 from tailrace.env.stores.local_store import LocalStore
-from tailrace.errors import CheckpointError
+from tailrace.errors import CheckpointError, CorruptionError
 from tailrace.testing import expected
 
 
@@ -51,6 +52,27 @@ def test_a_query_continues_from_its_state_alone(query: Elsewhere) -> None:
     query.runs()
     assert query.seen.again == [12], "Spark's commit of it is lost"
     assert sorted(query.output.tables) == list(range(15))
+    query.check()
+
+
+def test_a_query_goes_back_where_newer_state_is_damaged(query: Elsewhere) -> None:
+    """The epochs behind are run again, each with the file that it had, though Spark would read all that is left."""
+    every = batches(7, rows=10)
+    query.feed(every[:6])
+    query.runs()
+    store = LocalStore(query.state)
+    last = CommitLog(store).read().newest
+    assert last is not None and last.epoch == 5
+    for ref in last.objects:
+        if ref.last_epoch > 3:
+            (query.state / ref.name).write_bytes(b"no state")
+    query.feed(every[6:])
+    with pytest.raises(CorruptionError, match="has 8 bytes and should have"):
+        query.runs()
+    go_back(str(query.checkpoint), 3, str(query.state))
+    query.runs()
+    assert query.seen.again == [4, 5]
+    assert sorted(query.output.tables) == list(range(7))
     query.check()
 
 

@@ -1,9 +1,10 @@
-"""``tailrace checkpoint``: look into what a query has left on disk."""
+"""``tailrace checkpoint``: look into what a query has left on disk, and have it go back."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -11,18 +12,26 @@ from rich.text import Text
 
 from tailrace.cli.app import checkpoint, out
 
+if TYPE_CHECKING:
+    from tailrace.commit.spark_logs.log_files import SparkLogPlace
+    from tailrace.env.stores.object_store import ObjectStore
+
+
+_Location = Annotated[
+    str, typer.Argument(help="The query's checkpointLocation: a path, s3://, gs:// or az://.", show_default=False)
+]
+_State = Annotated[
+    str | None, typer.Option(help="Its stateLocation, where that is not beside the checkpoint.", show_default=False)
+]
+
 
 @checkpoint.command(
     epilog="Examples:  tailrace checkpoint inspect /data/checkpoints/counts  ·  tailrace checkpoint inspect ck --state "
     "s3://bucket/counts --json"
 )
 def inspect(
-    location: Annotated[
-        str, typer.Argument(help="The query's checkpointLocation: a path, s3://, gs:// or az://.", show_default=False)
-    ],
-    state: Annotated[
-        str | None, typer.Option(help="Its stateLocation, where that is not beside the checkpoint.", show_default=False)
-    ] = None,
+    location: _Location,
+    state: _State = None,
     local: Annotated[
         str | None, typer.Option(help="Its localLocation, where that was given, on this machine.", show_default=False)
     ] = None,
@@ -30,17 +39,12 @@ def inspect(
 ) -> None:
     """Show epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
     from tailrace.commit.inspect import inspect as look  # lazy: see LAZY
-    from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects, spark_epochs  # lazy: see LAZY
+    from tailrace.commit.spark_logs.log_files import spark_epochs  # lazy: see LAZY
     from tailrace.env.stores.local_copy import copies_of  # lazy: see LAZY
-    from tailrace.env.stores.local_store import LocalStore  # lazy: see LAZY
-    from tailrace.env.stores.location import is_remote, open_store  # lazy: see LAZY
+    from tailrace.env.stores.location import is_remote  # lazy: see LAZY
 
-    spark = open_store(location)
-    if isinstance(spark, LocalStore) and not spark.root.is_dir() and state is None:
-        raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
-    store = open_store(state or f"{location.rstrip('/')}/tailrace")
+    spark, store, folder = _opened(location, state)
     copies = copies_of(store, local, sweep=False) if is_remote(store) else None
-    folder = SparkLogFolder(spark.root) if isinstance(spark, LocalStore) else SparkLogObjects(spark)
     found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"), copies, folder)
     if as_json:
         print(json.dumps(found.to_json()))
@@ -71,3 +75,40 @@ def inspect(
         f"durable epoch lists; {len(found.missing)} missing"
     )
     out.print(Text(found.verdict(), style="bold"))
+
+
+@checkpoint.command("go-back", epilog="Example:  tailrace checkpoint go-back /data/checkpoints/counts 41")
+def go_back(
+    location: _Location,
+    epoch: Annotated[int, typer.Argument(help="One of those that `inspect` lists as durable.", show_default=False)],
+    state: _State = None,
+) -> None:
+    """Have the query continue from an older epoch, which is still kept: where newer state is gone or damaged.
+
+    The epochs behind it are run again, each with the rows that it had: no sink gets others. The query must not run.
+    """
+    from tailrace.commit.controller import Controller  # lazy: see LAZY
+    from tailrace.commit.plan_file import read_plan  # lazy: see LAZY
+    from tailrace.errors import CheckpointError  # lazy: see LAZY
+
+    _, store, folder = _opened(location, state)
+    if (plan := read_plan(store)) is None:
+        raise CheckpointError(f"There is no state at {store.uri}. Say with --state where the query's stateLocation is.")
+    controller = Controller.start(store, plan, folder, retain=sys.maxsize, go_back_to=epoch)
+    controller.close()
+    last = controller.recovery_point.manifest.replayed_until
+    again = f"It will run epochs {epoch + 1} to {last} again, as they were." if last > epoch else "It is there already."
+    out.print(f"The query continues behind epoch {epoch} when it is started. {again}")
+
+
+def _opened(location: str, state: str | None) -> tuple[ObjectStore, ObjectStore, SparkLogPlace]:
+    """Spark's checkpoint, the state, and the checkpoint once more as the place of Spark's logs."""
+    from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects  # lazy: see LAZY
+    from tailrace.env.stores.local_store import LocalStore  # lazy: see LAZY
+    from tailrace.env.stores.location import open_store  # lazy: see LAZY
+
+    spark = open_store(location)
+    if isinstance(spark, LocalStore) and not spark.root.is_dir() and state is None:
+        raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
+    store = open_store(state or f"{location.rstrip('/')}/tailrace")
+    return spark, store, SparkLogFolder(spark.root) if isinstance(spark, LocalStore) else SparkLogObjects(spark)

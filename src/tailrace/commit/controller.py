@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tailrace.commit.epoch_config import forget_epoch_configs, put_epoch_config, read_epoch_config
@@ -29,6 +30,7 @@ from tailrace.commit.max_pane import grown
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
+from tailrace.commit.recovery.go_back import gone_back
 from tailrace.commit.recovery.rebuild import LogsEnd, behind, changed_at_start, differing
 from tailrace.commit.recovery.recovery_point import RecoveryPoint, SparkLogs
 from tailrace.commit.recovery.start import CheckManifest, ComparePlans, Start, StartRequest, decide_start, look_first
@@ -81,12 +83,14 @@ class Controller:
         compare: ComparePlans = refuse_other_plan,
         reread: bool = True,
         check: CheckManifest = lambda _: None,
+        go_back_to: int | None = None,
     ) -> Controller:
         """Take over the state location.
 
         ``fingerprint``: the plan as JSON-able data, kept with the state and compared. ``reread``: the sources give an
         epoch again that Spark has committed. ``check`` gets the newest durable manifest that the start goes by, and
-        raises ``CheckpointError`` where the query may not go on from it.
+        raises ``CheckpointError`` where the query may not go on from it. ``go_back_to``: a retained epoch to land on,
+        instead of the newest one; those behind it are run again as they were (``recovery.go_back``).
         """
         if retain < RETAIN_MIN:
             raise CheckpointError(f"At least {RETAIN_MIN} durable epochs must be kept, not {retain}.")
@@ -94,7 +98,7 @@ class Controller:
         lock = QueryLock(store, run)
         try:
             controller = cls(store, lock, run, retain, spark_logs)
-            controller._take_over(StartRequest(fingerprint, compare, reread, check))
+            controller._take_over(StartRequest(fingerprint, compare, reread, check, go_back_to))
         except BaseException:
             lock.release()
             raise
@@ -166,6 +170,18 @@ class Controller:
         """Record how many rows and tasks the epoch has. One thread at a time."""
         self._counts = {each: n for each, n in self._counts.items() if each == epoch - 1} | {epoch: count}
         put_counts(self._store, self._fence, self._counts)
+
+    def refuse_fresh_plan(self, epoch: int) -> None:
+        """Raise ``RewindNeeded`` for an epoch that Spark has planned afresh and that must be run again as it was.
+
+        Before anything is recorded of it. Only the first epoch of a run is given as it was planned before.
+        """
+        until = self.recovery_point.manifest.replayed_until
+        if self.recovery_point.epoch + 1 < epoch <= until:
+            raise RewindNeeded(
+                f"the query has gone back, and epoch {epoch} must be run again as it was, as must all up to epoch "
+                f"{until}: the query starts again, and Spark gets the plan that it had of it"
+            )
 
     def record_spark_logs(self, epoch: int) -> None:
         """Record what Spark's logs say of the epoch that it runs, wherever we can write to them as well.
@@ -259,6 +275,8 @@ class Controller:
             plan=self._plan,
             parent=before.number,
             floor=self._floor,
+            replays=before.replays[1:],
+            replay_logs=before.replay_logs if before.replays else {},
         )
         manifest = self._log.append_durable(self._run, manifest)
         self._phases.step(attempt, Phase.DURABLE)
@@ -281,9 +299,10 @@ class Controller:
         """Delete entries and objects that only older epochs need. No listing: cheap enough for every epoch."""
         self._forget_epoch_configs()
         with self._guard:
-            kept = {manifest.number for manifest in self._chain()[: self._retain]}
+            chain = self._chain()[: self._retain]
+            kept = {manifest.number for manifest in chain}.union(*(manifest.replays for manifest in chain[:1]))
             dropped = [self._known[number] for number in sorted(self._known) if number not in kept]
-            needed = set().union(*(self._known[number].needs for number in kept))
+            needed = set().union(*(self._known[number].needs for number in kept & self._known.keys()))
         if not dropped:
             return
         unneeded = sorted(set().union(*(manifest.needs for manifest in dropped)) - needed)
@@ -311,6 +330,8 @@ class Controller:
         look_first(self._log, self._store, self._spark_logs, request)
         self._fence = self._log.fence(self._run)
         self.fence_name = filenames.entry_name(self._fence)
+        self._go_back(request.go_back_to)
+        request = replace(request, go_back_to=None)
         start = decide_start(self._log, self._store, self._spark_logs, request, self._fence)
         self._recovery_point, self._end = start.point, start.end
         self._phases = Phases(start.point.epoch)
@@ -323,6 +344,15 @@ class Controller:
             write_plan(self._store, request.fingerprint, replace=True)
         self._plan = plan_digest(request.fingerprint if self._newest is None else read_plan(self._store) or {})
         self._delete_orphans()
+
+    def _go_back(self, epoch: int | None) -> None:
+        if epoch is None:
+            return
+        history = self._log.read().without(self._fence)
+        if (manifest := gone_back(self._log, self._store, history, epoch, self._run)) is not None:
+            self._log.append_durable(self._run, manifest)
+            until = manifest.replayed_until
+            _log.warning("the query goes back to epoch %d; epochs up to %d are run again as they were", epoch, until)
 
     def _make_logs_end(self, start: Start) -> None:
         """Let Spark's logs end where the start has decided. What the state knows of them and they lack is written."""

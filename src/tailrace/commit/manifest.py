@@ -69,6 +69,8 @@ class Manifest:
     number: int = NO_ENTRY  # of the log entry that holds this manifest
     parent: int = NO_ENTRY  # number of the entry of the manifest this one was made from
     floor: int = 0  # no entry below this number is a durable one: where a later start may stop looking
+    replays: tuple[int, ...] = ()  # entries of the epochs that follow it, each to be run again as it was (``go_back``)
+    replay_logs: Mapping[str, RecordedFile] = field(default_factory=dict)  # of one more such epoch, not durable then
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,6 +86,8 @@ class Manifest:
             "plan": self.plan,
             "parent": self.parent,
             "floor": self.floor,
+            "replays": list(self.replays),
+            "replay_logs": {path: each.to_json() for path, each in self.replay_logs.items()},
         }
 
     @classmethod
@@ -103,6 +107,8 @@ class Manifest:
             number=number,
             parent=item(raw, "parent", int),
             floor=item(raw, "floor", int),
+            replays=item(raw, "replays", tuple[int, ...]),
+            replay_logs=listing_of(item(raw, "replay_logs", dict[str, Any])),
         )
         if number != NO_ENTRY and made.parent >= number:
             raise MalformedError("its parent does not come before it")  # who follows parents would never end
@@ -118,7 +124,13 @@ class Manifest:
     @property
     def needs(self) -> set[str]:
         """Names of all that must be in the store for a start to continue from here."""
-        return {ref.name for ref in self.objects} | {each.record for each in self.spark_logs.values()}
+        records = {each.record for each in (*self.spark_logs.values(), *self.replay_logs.values())}
+        return {ref.name for ref in self.objects} | records
+
+    @property
+    def replayed_until(self) -> int:
+        """The newest epoch that must be run again as it was before; its own where there is none."""
+        return self.epoch + len(self.replays) + bool(self.replay_logs)
 
 
 EMPTY = Manifest(epoch=NO_EPOCH, run="", try_=0)

@@ -26,7 +26,7 @@ OBJECT_HEADER = struct.Struct("<8sII")  # magic, version, 0xFFFFFFFF - version
 OBJECT_TRAILER = struct.Struct("<II8s")  # footer length, CRC-32 of footer and its length, magic reversed
 OBJECT_END_MAGIC = OBJECT_MAGIC[::-1]
 
-ENTRY_VERSION = 6
+ENTRY_VERSION = 7
 _ENTRY_START = b'{"body":'
 _ENTRY_END = ',"crc32":"%08x"}\n'
 _ENTRY_END_BYTES = len(_ENTRY_END % 0)

@@ -41,6 +41,7 @@ from tailrace.spark.epoch.tries import EpochTries
 from tailrace.spark.query import query
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.servers.losses import RetryBudget
+from tailrace.state.sections.epoch_sections import EpochSections
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -231,7 +232,8 @@ class _Now(Mapping[str, Any]):
         self._at = at
 
     def __getitem__(self, name: str) -> Any:
-        return self._engine._runners[name].operator.delta(self._at.epoch)
+        delta = self._engine._runners[name].operator.delta(self._at.epoch)
+        return EpochSections(delta.items())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._engine._runners)

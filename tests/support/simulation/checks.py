@@ -179,7 +179,9 @@ class Checks:
     def recoverable(self, disk_lost: bool = True) -> None:
         """If everything stopped now, a start would recover exactly the rows up to its epoch."""
         history = self._history()
-        durable = history.newest.epoch if history.newest is not None else -1
+        durable = -1
+        if history.newest is not None:  # where the query has gone back, it is run again up to what it had
+            durable = history.newest.epoch + len(history.newest.replays)
         files = self._spark_files()
         if durable < self._acknowledged:
             raise self._failed(f"epoch {self._acknowledged} was durable, and the log's newest is {durable}")
@@ -238,6 +240,15 @@ class Checks:
         for ref in manifest.objects:
             if self._world.stored(ref.name) != self._objects[ref.name][0]:
                 raise self._failed(f"a start would land on epoch {manifest.epoch}, and {ref.name} is gone or damaged")
+
+    def kept_epochs(self) -> list[int]:
+        """To which a start may go back."""
+        manifest, kept = self._history().newest, []
+        floor = 0 if manifest is None else manifest.floor
+        while isinstance(manifest, Manifest) and manifest.number >= floor:
+            kept.append(manifest.epoch)
+            manifest = self._entry(manifest.parent) if manifest.parent >= 0 else None
+        return kept
 
     def _failed(self, why: str) -> Violation:
         return self._world.scheduler.failed(why)
@@ -330,9 +341,21 @@ class Checks:
         """Up to which row of the source a durable epoch goes, as the Spark of its run has given it."""
         if manifest.epoch < 0:
             return 0
+        if manifest.replayed_until > manifest.epoch and (manifest.run, manifest.epoch) not in self._ends:
+            return self._end(self._as_it_was(manifest))
         if (manifest.run, manifest.epoch) not in self._ends:
             raise self._failed(f"epoch {manifest.epoch} is durable, and its run has not run it")
         return self._ends[manifest.run, manifest.epoch]
+
+    def _as_it_was(self, copy: Manifest) -> Manifest:
+        """The manifest that a run has put once more, to go back to it."""
+        return next(
+            each
+            for each in self._entries.values()
+            if isinstance(each, Manifest)
+            and (each.epoch, each.objects, each.parent) == (copy.epoch, copy.objects, copy.parent)
+            and (each.run, each.epoch) in self._ends
+        )
 
 
 class _Snapshot(SparkLogFolder):

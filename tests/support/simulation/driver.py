@@ -82,8 +82,14 @@ class Driver:
         self.runs.append(new_run_id())
         with ExitStack() as undo:
             controller = world.controller_class.start(
-                world.driver_store(), PLAN, logs, run=self.runs[-1], retain=draw.choice((2, 2, 3))
+                world.driver_store(),
+                PLAN,
+                logs,
+                run=self.runs[-1],
+                retain=draw.choice((2, 2, 3)) + world.more_kept,
+                go_back_to=world.epoch_to_go_back_to(),
             )
+            world.goes_back = False
             undo.callback(controller.close)
             fleet = SimFleet(world, controller.run, draw.choice((1, 1, 2, 3)))
             self._fleets.append(fleet)

@@ -4,7 +4,8 @@ A driver that has ended, however, is started again, until one says that all is d
 the driver or a server dies, or stands still for a while (a driver meanwhile gets a successor, and wakes up as a
 zombie); a machine loses its power and what its disks had not synced; the driver's disk is lost, or its machine with it;
 its JVM outlives it; the state store does not answer; the link to machines of servers is cut for a while, or one call
-fails; the user stops the query; somebody sets the clock. After a bounded number of them the query must come to its end.
+fails; the user stops the query, or has it go back to an older epoch; somebody sets the clock. After a bounded number of
+them the query must come to its end.
 
 ``run`` gives the trace of a seed, by which two runs can be compared, or raises ``Violation`` with its last lines.
 """
@@ -56,10 +57,22 @@ STATE, COPIES = "/sim/state", "/sim/copies"
 
 @dataclass(frozen=True)
 class Focus:
-    """Where a world's faults come, at points of the newest driver with one of these in their names; and which."""
+    """Where a world's faults come, at points of the newest driver with one of these in their names; and which.
+
+    ``then``: once such a fault has come, the next ones come there; behind the last it begins anew. ``far``: whether the
+    state is in an object store; ``files``: whether there is a sink of files; None: as it is drawn.
+    """
 
     points: tuple[str, ...]
     faults: tuple[str, ...]
+    then: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    far: bool | None = None
+    files: bool | None = None
+
+    def at(self, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Points and faults, once so many have come."""
+        steps = ((self.points, self.faults), *self.then)
+        return steps[number % len(steps)]
 
 
 _SLEEPS = ("_freeze_driver", "_freeze_driver", "_freeze_driver", "_lose_machine", "_lose_machine")
@@ -68,20 +81,44 @@ FOCI = (
     Focus(
         ("sinks/", "sink is done", "spark names commits/"), ("_kill_driver", "_kill_driver", "_lose_power", *_SLEEPS)
     ),
-    Focus(("sinks/", "sink is done"), ("_kill_driver", "_lose_power")),
+    Focus(("sinks/",), ("_freeze_driver", "_lose_machine"), far=True, files=True),
+    # What a driver has put and not synced, another one goes by; then the power is lost.
+    Focus(
+        ("sync /sim/state/sinks",),
+        ("_kill_driver",),
+        then=((("sink is done",), ("_lose_power",)),),
+        far=False,
+        files=True,
+    ),
+    Focus(
+        ("sink is done",),
+        ("_kill_driver",),
+        then=((("sync /sim/state/spark-logs",), ("_kill_driver",)), (("spark starts",), ("_lose_power",))),
+        far=False,
+    ),
     Focus(("spark-logs",), ("_kill_driver", "_lose_power", "_lose_checkpoint", *_SLEEPS)),
+    # A driver that was replaced records an epoch: before its successor, or between two epochs of that one.
+    Focus(("checksum of offsets/", "spark names offsets/"), ("_lose_machine",), far=True),
+    Focus(("put spark-logs/",), ("_freeze_driver",), then=((("spark names commits/",), ("_freeze_driver",)),), far=True),
     Focus(("epoch-config",), ("_kill_driver", "_lose_power", *_SLEEPS)),
     Focus(
         ("offsets/", "commits/", "sources/"),
         ("_kill_driver", "_lose_power", "_freeze_driver", "_lose_machine", *("_kill_driver_but_not_its_jvm",) * 3),
     ),
-    Focus(("log/",), ("_kill_driver", "_lose_power", "_freeze_driver", "_lose_machine")),
+    Focus(("log/",), ("_kill_driver", "_lose_power", "_freeze_driver", "_lose_machine", "_go_back")),
     Focus(
         ("to stage", "to prepare", "to run", "to commit"),
         ("_kill_server", "_freeze_server", "_freeze_server", "_cut_link", "_cut_link", "_fail_call"),
     ),
-    Focus(("to stage", "to open", "visit an executor"), ("_kill_server", "_freeze_server", "_cut_link")),
+    # A server is lost with an epoch that is not durable, and another one while the query starts again.
+    Focus(
+        ("to commit", "to run"),
+        ("_kill_server",),
+        then=((("to open", "visit an executor"), ("_kill_server", "_freeze_server", "_cut_link")),),
+    ),
+    Focus(("spark names commits/",), ("_go_back", "_kill_driver", "_lose_power")),
 )
+FOCUSED_WORLDS = 0.75
 FOCUSED, FOCUSED_FAULTS = 0.5, 3
 """How often such a point has the fault that is due; how many more of them there are."""
 FOCUSED_STEPS = (0, 0, 0, 0, 1, 2, 5)
@@ -103,6 +140,7 @@ class World:
         self.seed = seed
         self.scheduler = Scheduler(seed, LIMIT_S)
         draw = self.scheduler.random
+        focus = self._focus = draw.choice(FOCI) if draw.random() < FOCUSED_WORLDS else None
         self.rows = draw.randrange(3, 16)
         self.modes = draw.choice(
             ((CommitMode.ASYNC,), (CommitMode.ASYNC_CHECKPOINT,), (CommitMode.SYNC,), tuple(CommitMode))
@@ -116,7 +154,7 @@ class World:
         self.links = Links(self.scheduler)
         self.disk = SimDisk(self.scheduler, self._file_changed, self._refuse)
         self.far: SimStore | None = None
-        if draw.random() < 0.6:
+        if _chosen(None if focus is None else focus.far, draw.random() < 0.6):
             self.far = SimStore(
                 self.scheduler, draw.choice((0.05, 0.3)), draw.choice((0.0, 0.0, 0.05)), self.checks.changed
             )
@@ -132,20 +170,23 @@ class World:
         self.copies = draw.random() < 0.7
         # Half of the worlds only compact: their epochs never change enough for shard snapshots.
         self.shard_snapshot = SnapshotRule(chain=draw.choice((1, 3)), least_bytes=draw.choice((1, 1 << 30)))
-        self.files = SimFiles(self, draw.choice(SYSTEMS)) if draw.random() < 0.5 else None
+        with_files = _chosen(None if focus is None else focus.files, draw.random() < 0.5)
+        self.files = SimFiles(self, draw.choice(SYSTEMS)) if with_files else None
         self.machines = [SimDisk(self.scheduler) for _ in range(draw.choice((1, 2)))]
         self.controller_class = _watched(self.checks)
         self.drivers: list[Driver] = []
         self.servers: list[Server] = []
         self.jvms: list[Process] = []  # that have outlived their drivers
         self.done = False
+        self.more_kept = draw.choice((0, 0, 2))  # of durable epochs
+        self.goes_back = False  # the next start: to a retained epoch that the user names
         self._attempts = 0
         self._starting = False
         self._faults_left = draw.randrange(FAULTS_MAX + 1)
         self._faults: list[str] = []
         self._to_driver = self._in_focus = False  # the next fault
-        self._focus = draw.choice(FOCI) if draw.random() < 0.6 else None
-        if self._focus is not None:
+        self._focused = 0  # so many faults have come where the focus is
+        if focus is not None:
             self._faults_left += FOCUSED_FAULTS
             self.scheduler.look = self._look
         self._armed: Callable[[], None] | None = None
@@ -170,6 +211,10 @@ class World:
         server.troubled = not self.links.is_whole(machine)
         self.servers.append(server)
         return server
+
+    def epoch_to_go_back_to(self) -> int | None:
+        kept = self.checks.kept_epochs() if self.goes_back else []
+        return self.scheduler.random.choice(kept) if kept else None
 
     def next_attempt(self) -> int:
         self._attempts += 1
@@ -299,7 +344,7 @@ class World:
         """Let the fault that is due come at a point of the kind that this world has chosen, or right after it."""
         scheduler, task = self.scheduler, self.scheduler.current
         assert self._focus is not None and task is not None
-        if scheduler.fault_at <= scheduler.steps or not any(each in point for each in self._focus.points):
+        if scheduler.fault_at <= scheduler.steps or not any(each in point for each in self._focus.at(self._focused)[0]):
             return
         if task.process is self.drivers[-1].process and scheduler.random.random() < FOCUSED:
             scheduler.fault_at = scheduler.steps + scheduler.random.choice(FOCUSED_STEPS)
@@ -324,23 +369,27 @@ class World:
             self._cut_link,
             self._fail_call,
             self._stop,
+            self._go_back,
             self.wall.jump,
         )
         if self._armed is not None:
             armed, self._armed = self._armed, None
             armed()
-            self._next_fault()
+            if self._armed is None:
+                self._next_fault()
             return
         if self._to_driver:
             faults = (self._kill_driver, self._lose_power, *(self._freeze_driver,) * 3)
         if self._in_focus and self._focus is not None:
-            faults = tuple(getattr(self, each) for each in self._focus.faults)
+            faults = tuple(getattr(self, each) for each in self._focus.at(self._focused)[1])
+            self._focused += 1
         self._to_driver = self._in_focus = False
         chosen = draw.choice(faults)
         self._faults.append(chosen.__name__)
         self.scheduler.say("", "", chosen.__name__)
         chosen()
-        self._next_fault()
+        if self._armed is None:
+            self._next_fault()
 
     def _kill_driver(self) -> None:
         self.scheduler.kill(self.drivers[-1].process)
@@ -442,6 +491,15 @@ class World:
         """The user stops the query, and starts it again."""
         self.drivers[-1].stop()
 
+    def _go_back(self) -> None:
+        """The user stops the query, and has it go back to an older epoch, once there is one."""
+        if len(self.checks.kept_epochs()) > 1:
+            self.goes_back = True
+            self._stop()
+        elif not self.done:
+            self._armed = self._go_back
+            self.scheduler.fault_at = self.scheduler.steps + self.scheduler.random.randint(1, FAULT_STEPS)
+
     # The code under test asks here for time, threads and names -------------------------------------------------------
 
     @contextlib.contextmanager
@@ -457,6 +515,10 @@ class World:
             stack.enter_context(clock.use(SimClock(self.scheduler, self.wall)))
             stack.enter_context(randomness.use(name_of))
             yield
+
+
+def _chosen(wanted: bool | None, drawn: bool) -> bool:
+    return drawn if wanted is None else wanted
 
 
 def _watched(checks: Checks) -> type[Controller]:

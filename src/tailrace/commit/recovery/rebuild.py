@@ -12,6 +12,9 @@ start needs (``commit.spark_records``), so a start asks the logs for little:
   manifest before *d*, and Spark replays *d*. What was planned behind that goes: it has reached no sink, and nobody can
   tell whether what is there of it is whole.
 
+- Where the query has gone back to *d* and what followed it is still to be run again (``go_back``), the logs become
+  those with *d* committed and *d + 1* planned as it was then.
+
 So the logs end at ``LogsEnd``. What lies behind it is moved to the backup, offsets first, then commits (else Spark
 would skip an epoch), then what sources have logged. Then what is missing or differs is written. Nothing that a start
 decides by is changed by these steps, so one that crashes between them is simply repeated.
@@ -23,25 +26,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.commit.log import History
+from tailrace.commit.log import CommitLog, History
+from tailrace.commit.manifest import Manifest
 from tailrace.commit.spark_logs.log_files import METADATA, SparkLogPlace, is_first_offsets, is_whole, query_id
 from tailrace.commit.spark_logs.records import Listing, SparkRecord, fence_of, newest_record, recorded_bytes
-from tailrace.env.stores.object_store import ObjectStore
-from tailrace.errors import CheckpointError
+from tailrace.env.stores.object_store import ObjectStore, locate
+from tailrace.errors import CheckpointError, CorruptionError
 from tailrace.ids import NO_EPOCH
+from tailrace.log import filenames
+from tailrace.log.format import damaged
 
 
 @dataclass(frozen=True)
 class LogsEnd:
     """Where Spark's logs end for a start: newest commit, newest offset, and the files, by path, that it needs.
 
-    ``record``: that of the epoch ``planned``, where no manifest has its files.
+    ``record``: that of the epoch ``planned``, where no manifest has its files. ``replay``: the manifest that this epoch
+    had before the query went back.
     """
 
     committed: int
     planned: int
     listing: Listing
     record: SparkRecord | None = None
+    replay: Manifest | None = None
 
 
 def logs_end(folder: SparkLogPlace, store: ObjectStore, history: History, reread: bool) -> LogsEnd | None:
@@ -57,6 +65,8 @@ def logs_end(folder: SparkLogPlace, store: ObjectStore, history: History, reread
     if history.damaged and (c != d or (newest is None and not folder.epochs("offsets"))):
         # An empty checkpoint proves nothing of a damaged entry: it may have been lost with its disk.
         raise history.damaged[0].error
+    if newest is not None and newest.replayed_until > d:
+        return _next_replay(store, newest)
     record = newest_record(store, d + 1, fence_of(newest.spark_logs, d) if newest is not None else 0)
     if c > d + 1 or (c == d + 1 and (record is None or not reread)):
         return None
@@ -66,6 +76,17 @@ def logs_end(folder: SparkLogPlace, store: ObjectStore, history: History, reread
         return LogsEnd(NO_EPOCH, NO_EPOCH, {})
     committed = d if is_whole(folder.read(f"commits/{d}")) else d - 1
     return LogsEnd(committed, d, newest.spark_logs)
+
+
+def _next_replay(store: ObjectStore, newest: Manifest) -> LogsEnd:
+    d = newest.epoch
+    if not newest.replays:
+        return LogsEnd(d, d + 1, newest.replay_logs)
+    replay = CommitLog(store).manifest(newest.replays[0])
+    if replay.epoch != d + 1:
+        where = locate(store, filenames.entry_name(replay.number))
+        raise CorruptionError(damaged(where, f"it holds epoch {replay.epoch} and should hold epoch {d + 1}"))
+    return LogsEnd(d, d + 1, replay.spark_logs, replay=replay)
 
 
 def refuse_other_query(folder: SparkLogPlace, store: ObjectStore, listing: Listing) -> None:

@@ -9,12 +9,13 @@ Stateless: safe from any thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.commit.log import CommitLog, History
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.plan_file import plan_digest, read_plan
+from tailrace.commit.recovery.go_back import gone_back
 from tailrace.commit.recovery.rebuild import LogsEnd, logs_end, refuse_other_query
 from tailrace.commit.recovery.recovery_point import RecoveryDecision, RecoveryPoint, SparkLogs, decide, resolve
 from tailrace.env.stores.object_store import ObjectStore, locate
@@ -35,12 +36,16 @@ CheckManifest = Callable[[Manifest], None]
 
 @dataclass(frozen=True)
 class StartRequest:
-    """What is started. ``reread``: the sources give an epoch again that Spark has committed."""
+    """What is started. ``reread``: the sources give an epoch again that Spark has committed.
+
+    ``go_back_to``: a retained epoch that the start is to land on, and not on the newest one.
+    """
 
     fingerprint: Mapping[str, Any]
     compare: ComparePlans
     reread: bool
     check: CheckManifest
+    go_back_to: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ def decide_start(
 ) -> Start:
     """``fence``: the number of the start's own, once it has one."""
     history = log.read().without(fence)
+    if request.go_back_to is not None and (manifest := gone_back(log, store, history, request.go_back_to, "")):
+        history = History(history.numbers, (manifest,))
     _check_plan(store, history, request)
     folder = spark_logs.files
     end = None if folder is None else logs_end(folder, store, history, request.reread)
@@ -90,6 +97,8 @@ def decide_start(
             refuse_other_query(folder, store, end.listing)
         commits, offsets = [end.committed], [end.planned]
     decision = decide(commits, offsets, history, store.uri, request.reread)
+    if end is not None and end.replay is not None:
+        decision = replace(decision, replay=end.replay)
     manifest = decision.manifest if decision.manifest is not None else log.manifest(decision.parent)
     point = resolve(decision, manifest, store.uri)
     _refuse_missing(store, manifest)

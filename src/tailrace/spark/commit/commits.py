@@ -142,6 +142,7 @@ class Commits:
 
     def record_spark_logs(self, epoch: int) -> None:
         """Record what Spark's logs say of the epoch, where they may be lost. The gate and the commit wait for it."""
+        self._controller.refuse_fresh_plan(epoch)
         self._logged = {each: call for each, call in self._logged.items() if each == epoch - 1}
         self._logged[epoch] = self._recorder.submit(self._controller.record_spark_logs, epoch)
 
@@ -360,7 +361,10 @@ class Commits:
         return spans
 
     def _clean(self, commit: Call[Commit]) -> None:
-        """Nothing here may fail an epoch: the next epoch, or the next start, cleans what this one could not."""
+        """Nothing here may fail an epoch: the next epoch, or the next start, cleans what this one could not.
+
+        What others keep for an epoch goes after its entry: while that is in the log, a start may go back to it.
+        """
         if commit.exception() is not None:
             return
         manifest = commit.result().manifest
@@ -375,6 +379,8 @@ class Commits:
                 step()
             except Exception as error:
                 _log.warning("cleaning after epoch %d has failed: %s", manifest.epoch, error)
+                if step == self._controller.clean:
+                    return
 
 
 def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
