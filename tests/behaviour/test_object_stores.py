@@ -104,7 +104,7 @@ def test_list_is_sorted_and_by_folder(store) -> None:
     assert store.list("log/") == [StoredObject("log/1", 5), StoredObject("log/2", 5)]
     assert [each.name for each in store.list("")] == ["log/1", "log/2", "logs/3", "objects/x/y", "plan.json"]
     store.delete(["log/1", "objects/x/y", "nothing"])
-    store.sweep()
+    store.sweep(lambda: None)
     assert [each.name for each in store.list("")] == ["log/2", "logs/3", "plan.json"]
 
 

@@ -416,8 +416,7 @@ class Controller:
         """
         listed = [*self._store.list(filenames.OBJECT_PREFIX), *self._store.list(filenames.LATE_PREFIX)]
         found = [*(each.name for each in listed), *record_names(self._store)]
-        self._log.check_newest(self._run)
-        self._store.sweep()
+        self._store.sweep(lambda: self._log.check_newest(self._run))
         self.clean()
         needed = set().union(*(manifest.needs for manifest in self._known.values()))
         if self._end is not None and self._end.record is not None:

@@ -99,7 +99,9 @@ FOCI = (
     Focus(("spark-logs",), ("_kill_driver", "_lose_power", "_lose_checkpoint", *_SLEEPS)),
     # A driver that was replaced records an epoch: before its successor, or between two epochs of that one.
     Focus(("checksum of offsets/", "spark names offsets/"), ("_lose_machine",), far=True),
-    Focus(("put spark-logs/",), ("_freeze_driver",), then=((("spark names commits/",), ("_freeze_driver",)),), far=True),
+    Focus(
+        ("put spark-logs/",), ("_freeze_driver",), then=((("spark names commits/",), ("_freeze_driver",)),), far=True
+    ),
     Focus(("epoch-config",), ("_kill_driver", "_lose_power", *_SLEEPS)),
     Focus(
         ("offsets/", "commits/", "sources/"),

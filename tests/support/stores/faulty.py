@@ -15,7 +15,7 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,8 +206,8 @@ class FaultyStore:
         for name in names:  # one by one: a crash may come between two
             self._do(lambda name=name: self._store.delete([name]))
 
-    def sweep(self) -> None:
-        self._do(self._store.sweep)
+    def sweep(self, may: Callable[[], object]) -> None:
+        self._do(lambda: self._store.sweep(may))
 
     def _do(self, operation: Any) -> Any:
         with self._guard:

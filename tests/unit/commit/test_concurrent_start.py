@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from support.models.spark_logs import FakeSparkLogs
 from tailrace.commit.controller import Controller
 from tailrace.commit.log import CommitLog
+from tailrace.env.files.disk import Disk
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import FencedError
 
@@ -44,3 +48,26 @@ def test_a_replaced_run_does_not_record_what_an_epoch_goes_by(tmp_path) -> None:
     with pytest.raises(FencedError):
         run.record_epoch_config(2, {"way": 3}, {"way": 2})
     run.close()
+
+
+def test_an_overtaken_start_removes_nothing_that_the_newer_run_is_writing(tmp_path: Path) -> None:
+    """Which begins when the older one has looked for what was left over."""
+    root = tmp_path / "state"
+    theirs = root / ".tmp" / "theirs"
+    Controller.start(LocalStore(root), PLAN, FakeSparkLogs()).close()
+
+    class Overtaken(Disk):
+        def files(self, folder: Path) -> Iterator[tuple[Path, int]]:
+            found = list(super().files(folder))
+            if folder.name == ".tmp":
+                CommitLog(LocalStore(root)).fence("f" * 16)
+                theirs.write_bytes(b"half an object")
+            return iter(found)
+
+    left = root / ".tmp" / "left"
+    left.write_bytes(b"of a run that was killed")
+    with pytest.raises(FencedError):
+        Controller.start(LocalStore(root, Overtaken()), PLAN, FakeSparkLogs())
+    assert theirs.exists() and left.exists()
+    Controller.start(LocalStore(root), PLAN, FakeSparkLogs()).close()
+    assert not theirs.exists() and not left.exists()

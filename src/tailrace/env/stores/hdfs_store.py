@@ -115,29 +115,32 @@ class HdfsStore:
     def list(self, prefix: str) -> list[StoredObject]:
         check_prefix(prefix)
 
-        def listed(folder: str) -> Iterator[StoredObject]:
-            try:
-                statuses = self._call("GET", folder, "LISTSTATUS")["FileStatuses"]["FileStatus"]
-            except _RemoteError as error:
-                if error.kind == _MISSING:
-                    return
-                raise
-            for each in statuses:
-                path = f"{folder}/{each['pathSuffix']}".lstrip("/")
-                if each["type"] != "DIRECTORY":
-                    yield StoredObject(path, int(each["length"]))
-                elif path != TEMPORARY:
-                    yield from listed(path)
-
-        found = self._ask("list", prefix, lambda: list(listed(prefix.rstrip("/"))))
+        found = self._ask("list", prefix, lambda: list(self._listed(prefix.rstrip("/"))))
         return sorted(found, key=lambda each: each.name)
+
+    def _listed(self, folder: str) -> Iterator[StoredObject]:
+        try:
+            statuses = self._call("GET", folder, "LISTSTATUS")["FileStatuses"]["FileStatus"]
+        except _RemoteError as error:
+            if error.kind == _MISSING:
+                return
+            raise
+        for each in statuses:
+            path = f"{folder}/{each['pathSuffix']}".lstrip("/")
+            if each["type"] != "DIRECTORY":
+                yield StoredObject(path, int(each["length"]))
+            elif path != TEMPORARY:
+                yield from self._listed(path)
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
             self._remove("delete", check_name(name))
 
-    def sweep(self) -> None:
-        self._remove("clean", TEMPORARY)
+    def sweep(self, may: Callable[[], object]) -> None:
+        left = self._ask("list", TEMPORARY, lambda: list(self._listed(TEMPORARY)))
+        may()
+        for each in left:
+            self._remove("clean", each.name)
 
     def _remove(self, verb: str, name: str) -> None:
         self._ask(verb, name, lambda: self._call("DELETE", name, "DELETE", recursive="true"))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,8 @@ class CopiedStore:
         self._store.delete(names)
         self.drop(names)
 
-    def sweep(self) -> None:
-        self._store.sweep()
+    def sweep(self, may: Callable[[], object]) -> None:
+        self._store.sweep(may)
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         at = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,9 +90,12 @@ class LocalStore:
             with self._explained("delete", name):
                 self._disk.remove(self.root / check_name(name))
 
-    def sweep(self) -> None:
+    def sweep(self, may: Callable[[], object]) -> None:
+        with self._explained("list", TEMPORARY):
+            left = [path for path, _ in self._disk.files(self.root / TEMPORARY)]
+        may()
         with self._explained("clean", TEMPORARY):
-            for path, _ in self._disk.files(self.root / TEMPORARY):
+            for path in left:
                 self._disk.remove(path)
 
     def _prepare(self, name: str) -> Path:

@@ -8,7 +8,7 @@ Implementations are safe from any thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,8 +58,11 @@ class ObjectStore(Protocol):
         """Delete, in any order, in as few requests as the store has for it. A name that is missing is fine."""
         ...
 
-    def sweep(self) -> None:
-        """Remove what crashed writers left under temporary names. Only while nobody else of this run writes."""
+    def sweep(self, may: Callable[[], object]) -> None:
+        """Remove what crashed writers left under temporary names. Only while nobody else of this run writes.
+
+        ``may`` is called between listing and removing, and raises where what was listed may be another run's.
+        """
         ...
 
 

@@ -76,8 +76,8 @@ class ShapedStore:
         if names:
             self._ask(names[0], lambda: self._inner.delete(names))
 
-    def sweep(self) -> None:
-        self._inner.sweep()
+    def sweep(self, may: Callable[[], object]) -> None:
+        self._inner.sweep(may)
 
     def _ask(self, name: str, work: Callable[[], _Answer], size: int = 0) -> _Answer:
         for sent in range(_RETRIES_MAX + 1):

@@ -11,7 +11,7 @@ from support.stores.faulty import SimulatedCrash, SimulatedDisk
 from tailrace.env.files import disk as disk_module
 from tailrace.env.files.disk import Disk, FileLock
 from tailrace.env.stores.local_store import LocalStore
-from tailrace.errors import CheckpointError
+from tailrace.errors import CheckpointError, FencedError
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_store_that_is_only_read_leaves_no_trace(tmp_path) -> None:
     with pytest.raises(FileNotFoundError):
         store.get("a")
     store.delete(["a"])
-    store.sweep()
+    store.sweep(lambda: None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,8 +110,25 @@ def test_nothing_temporary_is_left_or_listed(tmp_path) -> None:
     (tmp_path / ".tmp" / "left").write_bytes(b"x")
     (tmp_path / "lock").write_bytes(b"x")
     assert [each.name for each in store.list("")] == ["a"]
-    store.sweep()
+    store.sweep(lambda: None)
     assert list((tmp_path / ".tmp").iterdir()) == []
+
+
+def test_what_a_newer_run_writes_is_not_swept(tmp_path) -> None:
+    """It may begin between the listing of what is left over and the look at the fence, or behind that look."""
+    store, others = LocalStore(tmp_path), tmp_path / ".tmp" / "others"
+    store.put("a", [b"x"])
+    left = tmp_path / ".tmp" / "left"
+    left.write_bytes(b"x")
+    store.sweep(lambda: others.write_bytes(b"half a put"))
+    assert others.exists() and not left.exists()
+
+    def refuse() -> None:
+        raise FencedError("replaced")
+
+    with pytest.raises(FencedError):
+        store.sweep(refuse)
+    assert others.exists()
 
 
 @pytest.mark.parametrize("seed", range(30))
