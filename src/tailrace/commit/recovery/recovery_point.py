@@ -50,8 +50,7 @@ class SparkLogs(Protocol):
 class RecoveryPoint:
     """``manifest``: the state to open, that of ``epoch``. ``replay``: what was recorded of the next epoch, if any.
 
-    ``committed``, ``planned``: the newest epochs that Spark's logs have when it starts. A sink may have seen those up
-    to ``planned``.
+    ``committed``, ``planned``: the newest epochs that Spark's logs have when it starts.
     """
 
     epoch: int
@@ -59,6 +58,11 @@ class RecoveryPoint:
     replay: Manifest | None
     committed: int
     planned: int
+
+    @property
+    def released(self) -> int:
+        """A sink may have seen epochs up to this one, and none behind it."""
+        return max(self.epoch, self.planned, self.manifest.replayed_until)
 
 
 @dataclass(frozen=True)

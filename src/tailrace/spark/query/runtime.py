@@ -197,7 +197,6 @@ class SparkRuntime:
             if controller.recovery_point.epoch == NO_EPOCH:
                 plan = with_initial_states(plan)
             sinks = [sink] if late_sink is None else [sink, late_sink]
-            point = controller.recovery_point
             sink_run = SinkRun(
                 run,
                 controller.retain,
@@ -205,7 +204,7 @@ class SparkRuntime:
                 controller.check_newest,
                 controller.query_id,
                 controller.fence,
-                max(point.epoch, point.planned),
+                controller.recovery_point.released,
             )
             for each in sinks:
                 undo.callback(each.close)

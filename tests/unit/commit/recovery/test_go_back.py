@@ -75,11 +75,13 @@ def test_every_epoch_behind_it_is_run_again_as_it_was(query: Query, epoch: int) 
     controller = query.start(go_back_to=epoch)
     for expected in range(epoch + 1, 10):
         assert controller.recovery_point.epoch == expected - 1
+        assert controller.recovery_point.released == 9, "a table that has these epochs would be taken for a newer one"
         replay = controller.recovery_point.replay
         assert replay is None if expected == 9 else replay is not None and replay.rows == {"input": expected}
         assert query.run_again(controller) == (expected, [f"f{expected}"])
         controller = query.start()
     assert controller.recovery_point.epoch == 9 and controller.recovery_point.replay is None
+    assert controller.recovery_point.released == 9
     query.spark.start()
     controller.trim_spark_logs()
     assert query.spark.resumes() == (10, None)
