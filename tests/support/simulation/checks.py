@@ -125,8 +125,7 @@ class Checks:
     def released(self, batch: Batch, rows: Sunk, mode: CommitMode) -> None:
         """The sink gets an epoch's rows."""
         epoch = batch.epoch
-        newest = self._history().newest
-        durable = newest.epoch if newest is not None else -1
+        durable = _reached(self._history())
         if durable < (epoch if mode is CommitMode.SYNC else epoch - 1):
             raise self._failed(f"epoch {epoch} reaches the sink in mode {mode} and epoch {durable} is durable")
         way = next(iter(rows.values()))[1] if rows else 0
@@ -179,9 +178,7 @@ class Checks:
     def recoverable(self, disk_lost: bool = True) -> None:
         """If everything stopped now, a start would recover exactly the rows up to its epoch."""
         history = self._history()
-        durable = -1
-        if history.newest is not None:  # where the query has gone back, it is run again up to what it had
-            durable = history.newest.epoch + len(history.newest.replays)
+        durable = _reached(history)
         files = self._spark_files()
         if durable < self._acknowledged:
             raise self._failed(f"epoch {self._acknowledged} was durable, and the log's newest is {durable}")
@@ -421,6 +418,12 @@ class _Bytes:
         raise NotImplementedError
 
     put = put_if_absent = delete = sweep = list
+
+
+def _reached(history: History) -> int:
+    """The newest epoch that is durable, also where the query has gone back and will run it again."""
+    newest = history.newest
+    return -1 if newest is None else newest.epoch + len(newest.replays)
 
 
 def _joined(batches: list) -> State:

@@ -82,7 +82,7 @@ def take_record(folder: SparkLogPlace, epoch: int, fence: int, before: Listing) 
     """The record of an epoch that Spark is running. ``before``: the listing of the epoch before.
 
     Raises ``RewindNeeded`` where a file is gone that Spark has just written: a record without it would replay the epoch
-    without its rows.
+    without its rows; and where lists that Spark has just compacted are not those that were recorded.
     """
     name = filenames.spark_record_name(epoch, fence)
     listing: dict[str, RecordedFile] = {}
@@ -101,7 +101,31 @@ def take_record(folder: SparkLogPlace, epoch: int, fence: int, before: Listing) 
             "moves files there, or something else does. If this comes again and again, give the query a "
             "checkpointLocation of its own"
         )
+    if (other := _compacted_otherwise(folder, files, before)) is not None:
+        raise RewindNeeded(
+            f"Spark has compacted {other} of {folder.root}, which is not the list that it had written: a driver that "
+            "this one has replaced writes there, or something else does. Files that are named there would never be read"
+        )
     return SparkRecord(epoch, name, listing, files)
+
+
+def _compacted_otherwise(folder: SparkLogPlace, new: Iterable[str], before: Listing) -> str | None:
+    """A list that went into a new compact one and is not as it was recorded.
+
+    Spark reads the lists again to compact them. One that a late request of another driver has taken away, and a third
+    one has written anew, would be in there for ever.
+    """
+    sources = by_sources(before)
+    for compact in (path for path in new if path.endswith(".compact")):
+        log, _, name = compact.rpartition("/")
+        lists = sources.get(log, {})
+        first = max((number for number, path in lists.items() if path.endswith(".compact")), default=0)
+        for number in range(first, int(name.partition(".")[0])):
+            path = lists.get(number)
+            data = None if path is None else folder.read(path)
+            if path is not None and data is not None and not before[path].is_of(data):
+                return path
+    return None
 
 
 def put_record(store: ObjectStore, record: SparkRecord) -> None:

@@ -21,7 +21,7 @@ from tailrace.commit.inspect import inspect
 from tailrace.commit.spark_logs.log_files import BACKUP, SparkLogFolder
 from tailrace.env.files.disk import Disk
 from tailrace.env.stores.local_store import LocalStore
-from tailrace.errors import CheckpointError, CorruptionError, FencedError
+from tailrace.errors import CheckpointError, CorruptionError, FencedError, RewindNeeded
 from tailrace.log import filenames
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -222,6 +222,26 @@ def test_no_record_is_made_of_two_plans(query: Query, monkeypatch: pytest.Monkey
     with pytest.raises(FencedError):
         older.record_spark_logs(0)
     assert list(query.store.list(filenames.SPARK_RECORD_PREFIX)) == []
+
+
+def test_a_list_that_others_have_replaced_is_not_compacted(query: Query) -> None:
+    """A late request has taken it away, and the JVM of another driver has written its own under that number."""
+    controller = query.start()
+    query.spark.start()
+    for epoch in range(COMPACT_EVERY - 1):
+        query.spark.plan(epoch, f"f{epoch}")
+        controller.record_spark_logs(epoch)
+        controller.commit(epoch, 0)
+        query.spark.commit(epoch)
+    replaced = query.spark.root / "sources/0/1"
+    replaced.write_text(replaced.read_text().replace("f1", "never-read"))
+    query.spark.plan(COMPACT_EVERY - 1, "f3")
+    with pytest.raises(RewindNeeded, match=r"compacted sources/0/1 of .*, which is not the list"):
+        controller.record_spark_logs(COMPACT_EVERY - 1)
+    controller.close()
+    assert query.recovers() == (2, 3, None)
+    query.spark.plan(COMPACT_EVERY - 1, "f3")
+    assert "never-read" not in b"".join(query.spark.files().values()).decode()
 
 
 def test_another_querys_checkpoint_is_refused_by_name(query: Query, tmp_path: Path) -> None:
