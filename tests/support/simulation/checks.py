@@ -12,6 +12,7 @@
 | an epoch that reaches the sink again has the same rows | likewise |
 | servers open exactly the oracle's state | a start has landed |
 | a query that has started never ends by itself: not by losses of servers, nor by errors of its own | a driver ends |
+| no start is refused but where the store does not answer, or for what the user has asked | likewise |
 | no call waits for a server that the heartbeat has given up | calls to servers have ended |
 | nor does a task | the job of an ingest has ended |
 | a call that fails once costs neither a try nor a restart, where it may be made again | a loss is counted |
@@ -50,7 +51,15 @@ from tailrace.commit.recovery.recovery_point import RecoveryDecision, RecoveryPo
 from tailrace.commit.spark_logs.log_files import SparkLogFolder
 from tailrace.commit.spark_logs.records import recorded_bytes
 from tailrace.env.stores.object_store import StoredObject
-from tailrace.errors import CheckpointError, CorruptionError, FencedError, QueryStopped, RewindNeeded, UnansweredError
+from tailrace.errors import (
+    CheckpointError,
+    CorruptionError,
+    FencedError,
+    QueryStopped,
+    RewindNeeded,
+    StateServerError,
+    UnansweredError,
+)
 from tailrace.log import filenames
 from tailrace.log.format import decode_entry
 
@@ -60,6 +69,8 @@ if TYPE_CHECKING:
 
 ACT_S = 5.0
 """A few looks at the heartbeat later the last call to a silent server has been left."""
+_MAY_BE_SAID = ("injected", "did not become durable within", "was not recorded within", "cannot go back to epoch")
+"""By errors that end a query or a start: the store does not answer, or the user has asked for what is not kept."""
 CANCEL_S = 13.0
 """So long later its job has been cancelled, whenever it began: a cancel may come ten seconds late."""
 Sunk = dict[int, tuple[int, int]]
@@ -161,10 +172,13 @@ class Checks:
             raise self._failed(f"a server was given up by {first:.2f}, and tasks were waiting for it until now")
 
     def ended(self, driver: Driver, error: BaseException) -> None:
-        """A driver ends by an error. A store that does not answer, a fence and the user may end it."""
-        ends = (CheckpointError, FencedError, QueryStopped, OSError)
-        right = isinstance(error, ends) and not isinstance(error, TimeoutError)
-        if driver is self._world.drivers[-1] and driver.has_started and not right:
+        """A driver ends by an error: a store that does not answer, a fence and the user may end it."""
+        asked = isinstance(error, CheckpointError) and any(each in str(error) for each in _MAY_BE_SAID)
+        right = asked or isinstance(error, FencedError | QueryStopped)
+        # A start may also find no servers, or no disk where another driver was.
+        if not driver.has_started and isinstance(error, StateServerError | OSError):
+            right = True
+        if driver is self._world.drivers[-1] and not right:
             raise self._failed(f"the query ended by itself: {type(error).__name__}: {error}")
 
     def at_end(self) -> None:
