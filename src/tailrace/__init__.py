@@ -9,6 +9,7 @@
 
 from typing import TYPE_CHECKING
 
+import tailrace.state as state  # noqa: F401 - public
 from tailrace.api import tables as table  # noqa: F401 - public; `__all__` comes from `__getattr__`
 from tailrace.api.windows import count_window as count_window
 from tailrace.api.windows import custom_window as custom_window
@@ -50,6 +51,7 @@ else:
         "count_window",
         "custom_window",
         "session_window",
+        "state",
         "table",
         "window",
     ]

@@ -114,6 +114,7 @@ class SparkHop:
     event_time: Watermark | None = None
     window: AnyWindow | None = None  # the one that rows come with, where its column is passed on
     chooses: bool = False  # whether all it does is to leave out columns of one operator, which the next need not read
+    names: tuple[tuple[str, str], ...] = ()  # of columns of operators whose names are not the user's, and the user's
 
     @property
     def source(self) -> object:

@@ -14,7 +14,7 @@ from typing import NoReturn
 from rich.panel import Panel
 from rich.text import Text
 
-from tailrace.cli import checkpoint, serve, workloads
+from tailrace.cli import checkpoint, serve, state, workloads
 from tailrace.cli.app import app, err
 from tailrace.cli.bench import commands, prefetch
 from tailrace.cli.espbench import generate as espbench_generate
@@ -36,6 +36,7 @@ __all__ = [
     "prefetch",
     "replay",
     "serve",
+    "state",
     "workloads",
 ]
 

@@ -23,6 +23,7 @@ from tailrace.operators.planning.store_choice import StoreChoice
 from tailrace.operators.planning.texts import fields_text
 from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.state_view import StateView
 from tailrace.types import Field
 
 _Spec = TypeVar("_Spec", bound=OperatorSpec)
@@ -42,10 +43,14 @@ class CompactSections(Protocol[_SpecIn]):
 
 @dataclass(frozen=True)
 class OperatorRuntime(Generic[_Spec]):
-    """What state servers need. ``warm_up`` runs the operator's kernels once, so that no epoch waits for a compiler."""
+    """What state servers need, and who looks into checkpoints (``view``; None: the operator keeps no state).
+
+    ``warm_up`` runs the operator's kernels once, so that no epoch waits for a compiler.
+    """
 
     operator: MakeOperator[_Spec]
     compact_sections: CompactSections[_Spec]
+    view: StateView[_Spec] | None
     warm_up: Callable[[], None] = lambda: None
 
 

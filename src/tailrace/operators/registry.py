@@ -21,6 +21,7 @@ from tailrace.operators.resources import Resources
 from tailrace.operators.row_number.kind import ROW_NUMBER
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.spec_json import from_plain
+from tailrace.operators.state_view import StateView
 from tailrace.operators.stateful_processor.kind import STATEFUL_PROCESSOR
 from tailrace.operators.top_n.kind import TOP_N
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
@@ -105,3 +106,11 @@ def compact_sections(
 ) -> pa.RecordBatch:
     """See ``CompactSections``."""
     return kind_of(spec).runtime().compact_sections(spec, batches, horizon, complete=complete)
+
+
+# Who looks into checkpoints -----------------------------------------------------------------------------------------
+
+
+def state_view_of(spec: OperatorSpec) -> StateView[Any] | None:
+    """How the operator's state is shown; None: it keeps none."""
+    return kind_of(spec).runtime().view

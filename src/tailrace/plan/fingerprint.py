@@ -15,7 +15,7 @@ from tailrace.operators.registry import description_of, spec_from_json
 from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan, Stage
 
-VERSION = 6
+VERSION = 7
 
 
 def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
@@ -27,6 +27,8 @@ def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
         "operators": [_plain(stage.operator) for stage in plan.stages],
         "rows_of": [_rows_of(plan, stage) for stage in plan.stages],
         "outputs": [plan.stages[number].operator.name for number in plan.outputs],
+        # For whoever reads the state; not compared, since a user may rename columns.
+        "names": {} if plan.hop is None else dict(plan.hop.names),
     }
 
 

@@ -98,4 +98,4 @@ def test_another_order_of_outputs_is_another_layout():
 
 
 def test_another_version_is_said_alone():
-    assert differences({"version": 0}, stored()) == ["version of the stored description: was 0, is now 6"]
+    assert differences({"version": 0}, stored()) == ["version of the stored description: was 0, is now 7"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -10,6 +10,7 @@ from tailrace.operators.aggregate.holistic.aligned_windows import WindowRows
 from tailrace.operators.aggregate.holistic.sliding_windows import SlidingLists
 from tailrace.operators.aggregate.holistic.unaligned_windows import WindowLists
 from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.aggregate.state_view import VIEW
 from tailrace.operators.aggregate.ttl_aggregate import TtlAggregate
 from tailrace.operators.aggregate.warm_up import warm_up_aggregate
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
@@ -19,6 +20,7 @@ from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.resources import Resources
 from tailrace.operators.session import runtime as session_runtime
+from tailrace.operators.state_view import StateView
 from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.state.append import aligned, unaligned
 from tailrace.state.sections import compaction
@@ -60,4 +62,20 @@ def _warm_up() -> None:
         runtime.warm_up()
 
 
-RUNTIME = OperatorRuntime(_operator, compact_sections, _warm_up)
+def _view(spec: AggregateSpec) -> StateView[AggregateSpec]:
+    """Windows that end key by key are shown by their own packages."""
+    own = _OF_THEIR_OWN.get(spec.window_kind)
+    view = VIEW if own is None else own.view
+    assert view is not None
+    return view
+
+
+def _rows(spec: AggregateSpec, section: pa.RecordBatch, horizon: int, *, records: bool) -> Iterator[pa.RecordBatch]:
+    return _view(spec).rows(spec, section, horizon, records=records)
+
+
+def _identity(spec: AggregateSpec, records: bool) -> int:
+    return _view(spec).identity(spec, records)
+
+
+RUNTIME = OperatorRuntime(_operator, compact_sections, StateView(_rows, _identity), _warm_up)

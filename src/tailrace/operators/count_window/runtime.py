@@ -11,6 +11,7 @@ from tailrace.operators.base import Operator
 from tailrace.operators.count_window import sections
 from tailrace.operators.count_window.holistic import CountRows
 from tailrace.operators.count_window.sliding import CountPanes
+from tailrace.operators.count_window.state_view import VIEW
 from tailrace.operators.count_window.tumbling import CountAggregate
 from tailrace.operators.count_window.warm_up import warm_up_count
 from tailrace.operators.kind import OperatorRuntime
@@ -33,4 +34,4 @@ def _compact(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: in
     return compaction.compact_records(spec.record_layout(), batches, horizon, bury=bury)
 
 
-RUNTIME = OperatorRuntime(_operator, _compact, warm_up_count)
+RUNTIME = OperatorRuntime(_operator, _compact, VIEW, warm_up_count)

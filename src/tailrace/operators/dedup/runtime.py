@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.dedup.ingest import DedupIngest
 from tailrace.operators.dedup.operator import Deduplicate
-from tailrace.operators.dedup.spec import DeduplicateSpec
+from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.rows.keyed_warm_up import KEY, TIME, run_epochs
+from tailrace.operators.state_view import EXPIRES, Columns, StateView, timestamps
 from tailrace.state.sections import compaction
 
 
@@ -36,4 +38,19 @@ def _warm_up() -> None:
     run_epochs(Deduplicate, spec, DedupIngest(spec, MIN_MICROS, combine=True))
 
 
-RUNTIME = OperatorRuntime(Deduplicate, _compact, _warm_up)
+def _rows(spec: DeduplicateSpec, section: pa.RecordBatch, horizon: int, *, records: bool) -> Iterator[pa.RecordBatch]:
+    """The keys that are remembered, each with when it is forgotten."""
+    timed, first = spec.memory in (Memory.WITHIN, Memory.SINCE), 2 + len(spec.keys)
+    if timed:  # a key that is forgotten may share a pane with others
+        section = section.filter(pc.greater_equal(section.column(first).cast(pa.int64()), horizon))
+    shown = Columns()
+    shown.fields(spec.keys, section.columns[2:])
+    if spec.memory is Memory.WITHIN:
+        shown.own(EXPIRES, timestamps(section.column(first)))
+    elif spec.memory is Memory.SINCE:
+        shown.expiry(spec.ttl, section.column(first))
+    yield shown.batch()
+
+
+VIEW = StateView(_rows, identity=lambda spec, records: len(spec.keys))
+RUNTIME = OperatorRuntime(Deduplicate, _compact, VIEW, _warm_up)

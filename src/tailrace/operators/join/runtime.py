@@ -11,6 +11,7 @@ from tailrace.operators.join import sections
 from tailrace.operators.join.interval_join import JoinRows
 from tailrace.operators.join.semi_join import SemiJoinRows
 from tailrace.operators.join.spec import JoinKind, JoinSpec
+from tailrace.operators.join.state_view import VIEW
 from tailrace.operators.join.window_join import WindowJoin
 from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.resources import Resources
@@ -29,4 +30,4 @@ def _compact(spec: JoinSpec, batches: Sequence[pa.RecordBatch], horizon: int, *,
     return sections.compact(spec.kept_layout(), batches, horizon)
 
 
-RUNTIME = OperatorRuntime(_operator, _compact)
+RUNTIME = OperatorRuntime(_operator, _compact, VIEW)

@@ -56,4 +56,4 @@ def _no_sections(
     raise AssertionError(f"{spec.name} keeps no state, and has no sections")
 
 
-RUNTIME = OperatorRuntime(_operator, _no_sections, warm_up_lookup)
+RUNTIME = OperatorRuntime(_operator, _no_sections, None, warm_up_lookup)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.row_number.operator import RowNumbers
 from tailrace.operators.row_number.spec import RowNumberSpec
 from tailrace.operators.rows.keyed_warm_up import KEY, TIME, run_epochs
+from tailrace.operators.state_view import ROWS, Columns, StateView
 from tailrace.state.sections import compaction
 
 
@@ -23,4 +24,12 @@ def _warm_up() -> None:
     run_epochs(RowNumbers, spec, PassingIngest(spec))
 
 
-RUNTIME = OperatorRuntime(RowNumbers, _compact, _warm_up)
+def _rows(spec: RowNumberSpec, section: pa.RecordBatch, horizon: int, *, records: bool) -> Iterator[pa.RecordBatch]:
+    shown = Columns()
+    shown.fields(spec.keys, section.columns[2:])
+    shown.own(ROWS, section.column(2 + len(spec.keys)))
+    yield shown.batch()
+
+
+VIEW = StateView(_rows, identity=lambda spec, records: len(spec.keys))
+RUNTIME = OperatorRuntime(RowNumbers, _compact, VIEW, _warm_up)

@@ -13,6 +13,7 @@ from tailrace.operators.pattern import Pattern
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.aggregate import DynamicSessionAggregate, SessionAggregate
 from tailrace.operators.session.holistic import SessionRows
+from tailrace.operators.session.state_view import VIEW
 from tailrace.state.append import unaligned
 from tailrace.state.sections import compaction
 
@@ -30,4 +31,4 @@ def _compact(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: in
     return unaligned.compact_sections(spec.layout(), batches, horizon, complete=complete)
 
 
-RUNTIME = OperatorRuntime(_operator, _compact)
+RUNTIME = OperatorRuntime(_operator, _compact, VIEW)

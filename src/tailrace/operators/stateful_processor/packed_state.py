@@ -186,6 +186,14 @@ class PackedState:
             ) from error
 
 
+def unpacked(packed: pa.Array, variable: VariableSpec) -> tuple[list[pa.Array], np.ndarray]:
+    """The rows of a variable of many keys, column by column, and where those of each key begin."""
+    layout = _layout_of(variable.packed_fields)
+    rows, starts = _unpacked(packed, layout)
+    valid = ValidBits(rows)
+    return [decoded(rows, valid, place) for place in layout.accumulators], starts
+
+
 def _layout_of(fields: tuple[Field, ...]) -> RecordLayout:
     return record_layout((), [(Merge.ROW, field.type) for field in fields], ansi=False)
 

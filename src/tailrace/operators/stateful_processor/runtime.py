@@ -9,6 +9,7 @@ import pyarrow as pa
 from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.stateful_processor.operator import StatefulProcessors
 from tailrace.operators.stateful_processor.spec import StatefulProcessorSpec
+from tailrace.operators.stateful_processor.state_view import VIEW
 from tailrace.state.sections import compaction
 
 
@@ -18,4 +19,4 @@ def _compact(
     return compaction.compact_records(spec.kept_layout(), batches, horizon, bury=complete)
 
 
-RUNTIME = OperatorRuntime(StatefulProcessors, _compact)
+RUNTIME = OperatorRuntime(StatefulProcessors, _compact, VIEW)

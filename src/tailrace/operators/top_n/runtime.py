@@ -20,6 +20,7 @@ from tailrace.operators.top_n.ingest import TopNIngest
 from tailrace.operators.top_n.operator import TopN
 from tailrace.operators.top_n.sections import compact_sections
 from tailrace.operators.top_n.spec import Order, TopNSpec
+from tailrace.operators.top_n.state_view import VIEW
 from tailrace.operators.top_n.ttl_operator import TtlTopN
 from tailrace.operators.windows.any_window import window_kind_of
 from tailrace.operators.windows.window_kind import WindowKind
@@ -63,4 +64,4 @@ def _warm_up() -> None:
     run_epochs(TopN, spec, TopNIngest(spec, MIN_MICROS, combine=True))
 
 
-RUNTIME = OperatorRuntime(_operator, _compact, _warm_up)
+RUNTIME = OperatorRuntime(_operator, _compact, VIEW, _warm_up)

@@ -27,3 +27,11 @@ class Panes:
             inside -= self.cut * (inside >= self.cut)
         starts: np.ndarray = times - inside
         return starts
+
+    def ends(self, starts: np.ndarray) -> np.ndarray:
+        """Where the panes end that start there."""
+        inside = (starts - self.offset) % self.width
+        ends: np.ndarray = starts - inside + self.width
+        if self.cut:
+            ends = np.where(inside < self.cut, starts + self.cut, ends)
+        return ends

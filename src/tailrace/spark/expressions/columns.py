@@ -24,12 +24,24 @@ class Texts:
     def __init__(self) -> None:
         self._by_name: dict[str, str] = {}
         self._expressions: dict[str, Expression] = {}
+        self._users: dict[str, str] = {}
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """Names of ours, and the user's own for those columns."""
+        return tuple(self._users.items())
+
+    def call(self, name: str, users: str) -> None:
+        """The user has a name for it, too."""
+        self._users[name] = users
 
     def add(self, name: str, text: str, expression: Expression | None = None) -> str:
         """The name. ``expression``: what it stands for, where that is one of the user's."""
         self._by_name[name] = text[:_TEXT_MAX]
         if expression is not None:
             self._expressions[name] = expression
+            if expression.is_attribute:
+                self.call(name, expression.name)
         return name
 
     def place_in(self, message: str) -> str:

@@ -56,8 +56,19 @@ def _aggregation(parts: Aggregated, child: Node, reading: Reading) -> Made:
         *((key.attribute, name) for key, name in zip(parts.keys, names, strict=True)),
         *((call.result, reading.name("a", number)) for number, call in enumerate(parts.calls)),
     ]
+    _note_names(parts, names, reading)
     relation = replace(relation, ansi=ansi_of(parts.calls, relation.ansi))
     return Made(relation, tuple(leaf), tuple(parts.results))
+
+
+def _note_names(parts: Aggregated, names: list[str], reading: Reading) -> None:
+    """What the user calls the columns of groups and of aggregates: whoever looks at the state knows them by that."""
+    for key, name in zip(parts.keys, names, strict=True):
+        if name != _WINDOW:
+            reading.texts.call(name, key.attribute.name)
+    results = {each.unaliased.id: each.name for each in parts.results if each.unaliased.is_attribute}
+    for number, call in enumerate(parts.calls):
+        reading.texts.call(reading.name("a", number), results.get(call.result.id, call.function.text))
 
 
 def _check_keys(parts: Aggregated, plan: Node) -> None:

@@ -61,6 +61,7 @@ def read_plan(frame: DataFrame, *, complete: bool = False) -> ReadPlan:
     except AnalysisError as error:
         found = at_place(error, texts.place_in)
         raise type(error)(texts.in_users_words(str(found))) from error
+    relation = replace(relation, names=texts.names)
     unchanging = all(isinstance(each.relation, Deduplication) for each in made)
     return ReadPlan(relation, unchanging, any(goes_by_watermark(each) for each in plan.walk()))
 

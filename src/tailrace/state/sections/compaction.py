@@ -13,9 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.rows.columns import fixed_words
 from tailrace.state.rows.groups import key_numbers
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections import sections
+from tailrace.types import BIGINT
+
+_NO_PANES = np.empty(0, np.int64)
 
 
 def compact_records(
@@ -26,14 +30,17 @@ def compact_records(
     Tombstones stay, as records without a value: an older section may hold what they take away. With ``bury`` none is
     older, and they go. In one section a record that is there again comes after its own.
     """
-    keys = _keys(batches, layout)
-    numbers, firsts = key_numbers(keys, layout)
-    newest = _newest(numbers, np.arange(len(keys)), len(firsts))
-    stays = np.zeros(len(keys), bool)
-    stays[newest] = True
+    panes = np.concatenate([_NO_PANES, *(fixed_words(batch.column("__pane"), BIGINT, None) for batch in batches)])
+    stays = panes >= horizon
+    if len(batches) > 1:  # else each record is there once, but for its own tombstone before it
+        keys = _keys(batches, layout)
+        numbers, firsts = key_numbers(keys, layout)
+        newest = np.zeros(len(keys), bool)
+        newest[_newest(numbers, np.arange(len(keys)), len(firsts))] = True
+        stays &= newest
     if bury:
         stays &= ~_without_values(batches, layout)
-    return _those(batches, stays & (keys.words[:, PANE] >= horizon), layout)
+    return _those(batches, stays, layout)
 
 
 def compact_lists(
@@ -46,7 +53,7 @@ def compact_lists(
     """
     keys = _keys(batches, layout)
     numbers, firsts = key_numbers(keys, layout)
-    section = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
+    section = np.repeat(np.arange(len(batches)), np.array([len(batch) for batch in batches], np.int64))
     newest = section == _newest(numbers, section, len(firsts))[numbers]
     if not removes:
         return _those(batches, newest & (keys.words[:, PANE] >= horizon), layout)

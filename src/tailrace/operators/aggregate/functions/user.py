@@ -107,21 +107,21 @@ def _functions(code: str) -> tuple[Callable[..., Any], ...]:
     return tuple(loaded(part, "aggregate", "a function of tailrace.aggregate") for part in code.split(_BETWEEN))
 
 
-def _state_fields(arguments: Sequence[Any]) -> list[tuple[str, DataType]]:
+def state_fields(arguments: Sequence[Any]) -> list[tuple[str, DataType]]:
     """Of the arguments after the result's type: name and type of each column of the state."""
     names, types = arguments[1::2], arguments[2::2]
     return [(str(name), DataType(str(type_))) for name, type_ in zip(names, types, strict=True)]
 
 
 _STATE = StateKind(
-    "user", lambda spec: [type_ for _, type_ in _state_fields(spec.arguments)], _UserState, "your state of {}"
+    "user", lambda spec: [type_ for _, type_ in state_fields(spec.arguments)], _UserState, "your state of {}"
 )
 
 
 def _finish(values: Sequence[Values], output: Output) -> pa.Array:
     assert output.code is not None
     function, type_ = _functions(output.code)[3], arrow_type(output.type)
-    names = [name for name, _ in _state_fields(output.arguments)]
+    names = [name for name, _ in state_fields(output.arguments)]
     states = [one.array(one.place.type) for one in values]
     if not len(states[0]):
         return pa.array([], type_)

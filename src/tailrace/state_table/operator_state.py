@@ -1,0 +1,194 @@
+"""One operator's state at one epoch, as Arrow: shard by shard, in bounded memory.
+
+What is read is what a restart would read (``commit.objects``), and what it amounts to is said by the code that compacts
+checkpoints; the operator's kind then shows it in its user's words (``operators.state_view``).
+
+Invariants
+- A shard, or of a large one some of its keys, is in memory at a time, and nothing else but what is read ahead.
+- Every byte is checked before it is used. Where damage is to be passed over, a shard is read whole or not at all.
+- Reading again gives the same rows in the same order, as long as the epoch is kept.
+
+Threads: an object may be used by any; each reading by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.commit import shard_ranges as ranges
+from tailrace.commit.log import CommitLog
+from tailrace.commit.manifest import Manifest
+from tailrace.commit.objects import READ_AHEAD_BYTES, ObjectRef, ShardSections, open_object, sections_by_shard
+from tailrace.env.stores.object_store import ObjectStore
+from tailrace.errors import CheckpointError, CorruptionError
+from tailrace.log.reader import ObjectReader
+from tailrace.operators.registry import compact_sections, state_view_of
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.state_view import StateView
+from tailrace.state_table.keys import KeyFilter, Keys
+
+SHARD = "_shard"
+_READ_AHEAD_TOTAL_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Damage:
+    """An object that cannot be used, and the shards that were left out for it."""
+
+    object: str
+    shards: tuple[int, ...]
+    error: str
+
+
+class OperatorState:
+    """``names``: of columns whose names in the plan are not the user's own."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        manifest: Manifest,
+        spec: OperatorSpec,
+        names: Mapping[str, str],
+        on_damage: Callable[[Damage], None] | None = None,
+        *,
+        records: bool = False,
+    ) -> None:
+        """``on_damage``: is told what was left out; None: damage is an error. ``records``: as they are kept."""
+        self._store = store
+        self._manifest = manifest
+        self._names = names
+        self._on_damage = on_damage
+        self._records = records
+        self.spec = spec
+        view = state_view_of(spec)
+        assert view is not None, f"{spec.name} keeps no state"
+        self._view: StateView[Any] = view
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def epoch(self) -> int:
+        return self._manifest.epoch
+
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        return self.spec.shards
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that a row's shard follows from."""
+        shown = dict(zip(self._plain_schema.names, self._users_names(self._plain_schema.names), strict=True))
+        return tuple(shown[key.name] for key in self.spec.keys)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that distinguish any two rows; none where rows may be equal."""
+        return tuple(self.schema.names[: self._view.identity(self.spec, self._records)])
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        empty = compact_sections(self.spec, [], 0, complete=True)
+        return next(self._shown(0, empty, 0)).schema
+
+    @cached_property
+    def _plain_schema(self) -> pa.Schema:
+        """With the names of the plan."""
+        empty = compact_sections(self.spec, [], 0, complete=True)
+        return next(self._view.rows(self.spec, empty, 0, records=self._records)).schema
+
+    def as_records(self) -> OperatorState:
+        """The same state as it is kept: values that aggregates are made of, panes in place of windows."""
+        return OperatorState(self._store, self._manifest, self.spec, self._names, self._on_damage, records=True)
+
+    def batches(self, keys: Keys | None = None, shards: Collection[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows, or those of some keys, of some shards. Batches without rows are left out."""
+        wanted = None if keys is None else KeyFilter(self.spec, keys, self.keys)
+        chosen = range(self.shards) if shards is None else sorted(set(shards))
+        if wanted is not None:
+            chosen = [shard for shard in wanted.shards if shard in set(chosen)]
+        for shard, batches, horizon in self.sections(chosen):
+            if wanted is not None:
+                batches = [wanted.of(batch) for batch in batches]
+            for shown in self.shown(shard, batches, horizon):
+                if len(shown):
+                    yield shown
+
+    def shown(self, shard: int, batches: list[pa.RecordBatch], horizon: int) -> Iterator[pa.RecordBatch]:
+        """What sections, oldest first, of all or of some keys of a shard amount to."""
+        if not batches:
+            return
+        yield from self._shown(shard, compact_sections(self.spec, batches, horizon, complete=True), horizon)
+
+    def _shown(self, shard: int, section: pa.RecordBatch, horizon: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._view.rows(self.spec, section, horizon, records=self._records):
+            names = self._users_names(batch.schema.names)
+            own = SHARD
+            while own in names:
+                own = f"_{own}"
+            arrays = [*batch.columns, pa.repeat(pa.scalar(shard, pa.int32()), len(batch))]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*names, own])
+
+    def _users_names(self, names: list[str]) -> list[str]:
+        """Those of two columns that the user calls alike stay different."""
+        users = [self._names.get(name, name) for name in names]
+        return [user if users.count(user) == 1 else name for name, user in zip(names, users, strict=True)]
+
+    def table(self, keys: Keys | None = None, shards: Collection[int] | None = None) -> pa.Table:
+        """All of it at once, in memory."""
+        return pa.Table.from_batches(self.batches(keys, shards), self.schema)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A new reading, for whoever takes Arrow streams: DuckDB, Polars, pandas."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+    # Sections -------------------------------------------------------------------------------------------------------
+
+    def sections(self, shards: Collection[int]) -> Iterator[ShardSections]:
+        """The sections of these shards, a large shard in pieces. See ``commit.objects.read_sections``."""
+        lost: set[int] = set()
+        opened = list(self._opened(shards, lost))
+        for shard in shards:
+            if shard in lost:
+                continue
+            try:
+                yield from sections_by_shard(opened, self.name, [shard], self._manifest.horizons, pieces=True)
+            except CorruptionError as error:
+                self._damaged(error, _object_in(str(error), self._manifest.objects), [shard])
+
+    def _opened(self, shards: Collection[int], lost: set[int]) -> Iterator[tuple[ObjectRef, ObjectReader]]:
+        refs = [ref for ref in self._manifest.living if any(ranges.contains(ref.shards, shard) for shard in shards)]
+        refs.sort(key=lambda ref: (ref.first_epoch, ref.last_epoch))
+        ahead = min(READ_AHEAD_BYTES, _READ_AHEAD_TOTAL_BYTES // max(1, len(refs))) if len(shards) > 1 else 0
+        for ref in refs:
+            try:
+                yield ref, open_object(self._store, ref, ahead)
+            except CorruptionError as error:
+                own = [shard for shard in shards if ranges.contains(ref.shards, shard)]
+                self._damaged(error, ref.name, own)
+                lost.update(own)
+
+    def _damaged(self, error: CorruptionError, name: str, shards: list[int]) -> None:
+        try:
+            CommitLog(self._store).entry(self._manifest.number)
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"Epoch {self.epoch} was cleaned at {self._store.uri} while operator {self.name} was read: the query "
+                "runs, and keeps its newest epochs only. Read the newest one, or let the query keep more of them "
+                "(option retain)."
+            ) from error
+        if self._on_damage is None:
+            raise error
+        self._on_damage(Damage(name, tuple(shards), str(error)))
+
+
+def _object_in(message: str, refs: Collection[ObjectRef]) -> str:
+    """Which object an error names."""
+    return next((ref.name for ref in refs if ref.name in message), "")
