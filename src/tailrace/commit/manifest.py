@@ -112,6 +112,8 @@ class Manifest:
         )
         if number != NO_ENTRY and made.parent >= number:
             raise MalformedError("its parent does not come before it")  # who follows parents would never end
+        if number != NO_ENTRY and not all(0 <= each < number for each in made.replays):
+            raise MalformedError("what is to be run again does not come before it")
         if made.spark_logs and f"offsets/{made.epoch}" not in made.spark_logs:
             raise MalformedError(f"of Spark's logs it has not what epoch {made.epoch} reads")
         return made

@@ -22,7 +22,7 @@ from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.max_pane import MaxPane, is_dead
 from tailrace.commit.phases import Phases
-from tailrace.commit.recovery import rebuild
+from tailrace.commit.recovery import go_back, rebuild
 from tailrace.commit.recovery import start as starts
 from tailrace.commit.spark_logs import records as spark_records
 from tailrace.commit.spark_logs.log_files import SparkLogObjects
@@ -181,6 +181,32 @@ def sleeper_records_and_releases(patch: pytest.MonkeyPatch) -> None:
             self._listings[epoch] = record.listing
 
     patch.setattr(Controller, "record_spark_logs", unchecked)
+
+
+def fresh_plan_accepted(patch: pytest.MonkeyPatch) -> None:
+    """Behind the first epoch that is run again after going back, Spark's fresh plan is taken for what it was."""
+    patch.setattr(Controller, "refuse_fresh_plan", lambda *_: None)
+
+
+def last_replay_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Who goes back knows the durable epochs behind, and not the one that a sink has seen and that was not durable."""
+
+    def forgetful(*about: Any) -> Manifest | None:
+        manifest = go_back.gone_back(*about)
+        return None if manifest is None else replace(manifest, replay_logs={})
+
+    patch.setattr(starts, "gone_back", forgetful)
+    patch.setattr(controllers, "gone_back", forgetful)
+
+
+def cleaned_before_it_is_replayed(patch: pytest.MonkeyPatch) -> None:
+    """Cleaning keeps the newest manifests, and not the entries of epochs that are to be run again."""
+    chain = Controller._chain
+
+    def without(self: Controller) -> list[Manifest]:
+        return [replace(each, replays=()) for each in chain(self)]
+
+    patch.setattr(Controller, "_chain", without)
 
 
 def far_checkpoint_not_recorded(patch: pytest.MonkeyPatch) -> None:
