@@ -102,6 +102,26 @@ def test_all_is_durable_at_the_end_and_cleaned_behind(controller: Controller, fl
     assert fleet.asked == [f"{what} {number}" for number in range(4) for what in ("compact", "forget")]
 
 
+def test_what_sinks_keep_of_an_epoch_goes_behind_its_entry(
+    controller: Controller, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the entry is in the log, a start may go back to that epoch, and its sinks must know those behind it."""
+    cleaned: list[int] = []
+    clean, results = controller.clean, iter([None, CheckpointError("the store does not answer"), None])
+
+    def failing() -> None:
+        if (error := next(results)) is not None:
+            raise error
+        clean()
+
+    monkeypatch.setattr(controller, "clean", failing)
+    commits = Commits(controller, fleet, CommitMode.SYNC, [cleaned.append])  # type: ignore[arg-type]
+    for number in range(3):
+        epoch(commits, number)
+    assert commits.close() is None
+    assert cleaned == [0, 2]
+
+
 @pytest.mark.parametrize("mode", EVERY)
 def test_a_try_whose_commit_was_lost_is_followed_by_another(
     controller: Controller, fleet: Fleet, mode: CommitMode
