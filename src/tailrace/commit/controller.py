@@ -196,8 +196,9 @@ class Controller:
             return
         if epoch in self._listings:
             return
-        record = take_record(folder, epoch, self._fence, self._listings.get(epoch - 1, {}))
         first, end = epoch == self.recovery_point.epoch + 1, self._end
+        at_start = None if end is None else end.listing
+        record = take_record(folder, epoch, self._fence, self._listings.get(epoch - 1, {}), at_start)
         if first and end is not None and (changed := changed_at_start(folder, end)):
             raise RewindNeeded(
                 f"{changed} of Spark's checkpoint {folder.root} was moved or changed when Spark started: by a driver "

@@ -78,8 +78,12 @@ class SparkRecord:
     files: Mapping[str, bytes]
 
 
-def take_record(folder: SparkLogPlace, epoch: int, fence: int, before: Listing) -> SparkRecord:
-    """The record of an epoch that Spark is running. ``before``: the listing of the epoch before.
+def take_record(
+    folder: SparkLogPlace, epoch: int, fence: int, before: Listing, at_start: Listing | None = None
+) -> SparkRecord:
+    """The record of an epoch that Spark is running.
+
+    ``before``: the listing of the epoch before. ``at_start``: what Spark's logs were when the run began.
 
     Raises ``RewindNeeded`` where a file is gone that Spark has just written: a record without it would replay the epoch
     without its rows; and where lists that Spark has just compacted are not those that were recorded.
@@ -101,7 +105,8 @@ def take_record(folder: SparkLogPlace, epoch: int, fence: int, before: Listing) 
             "moves files there, or something else does. If this comes again and again, give the query a "
             "checkpointLocation of its own"
         )
-    if (other := _compacted_otherwise(folder, files, before)) is not None:
+    compacted = (path for path in files if path.endswith(".compact") and path not in (at_start or {}))
+    if (other := _compacted_otherwise(folder, compacted, before)) is not None:
         raise RewindNeeded(
             f"Spark has compacted {other} of {folder.root}, which is not the list that it had written: a driver that "
             "this one has replaced writes there, or something else does. Files that are named there would never be read"
@@ -109,14 +114,14 @@ def take_record(folder: SparkLogPlace, epoch: int, fence: int, before: Listing) 
     return SparkRecord(epoch, name, listing, files)
 
 
-def _compacted_otherwise(folder: SparkLogPlace, new: Iterable[str], before: Listing) -> str | None:
-    """A list that went into a new compact one and is not as it was recorded.
+def _compacted_otherwise(folder: SparkLogPlace, compacted: Iterable[str], before: Listing) -> str | None:
+    """A list that went into a new compact one and is not as it was recorded. ``compacted``: by this run's Spark.
 
     Spark reads the lists again to compact them. One that a late request of another driver has taken away, and a third
     one has written anew, would be in there for ever.
     """
     sources = by_sources(before)
-    for compact in (path for path in new if path.endswith(".compact")):
+    for compact in compacted:
         log, _, name = compact.rpartition("/")
         lists = sources.get(log, {})
         first = max((number for number, path in lists.items() if path.endswith(".compact")), default=0)

@@ -244,6 +244,19 @@ def test_a_list_that_others_have_replaced_is_not_compacted(query: Query) -> None
     assert "never-read" not in b"".join(query.spark.files().values()).decode()
 
 
+def test_a_list_that_was_cut_off_behind_its_compaction_is_no_matter(query: Query) -> None:
+    """The epoch with the compact list is replayed. A loss of power has taken a part of a list that went into it."""
+    epochs = COMPACT_EVERY - 1
+    query.run(durable=epochs - 1, committed=epochs - 1, recorded=epochs, planned=epochs)
+    (query.spark.root / "sources/0/1").write_bytes(b"v1")
+    controller = query.start()
+    controller.trim_spark_logs()
+    query.spark.start()
+    assert query.spark.resumes() == (epochs, [f"f{epochs}"])
+    controller.record_spark_logs(epochs)
+    controller.close()
+
+
 def test_another_querys_checkpoint_is_refused_by_name(query: Query, tmp_path: Path) -> None:
     query.run(durable=2, committed=2, recorded=2, planned=2)
     other = SparkCheckpoint(tmp_path / "other", query="another-one")
