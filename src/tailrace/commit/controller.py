@@ -66,6 +66,7 @@ class Controller:
         self._fence = -1  # its number in the log
         self._counts: dict[int, RowCount] = {}  # by epoch, of the newest two
         self._floor = 0
+        self._kept_from = 0  # no run before this one deletes this epoch or a later one
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
         self._newest: Manifest | None = None
         self._recovery_point: RecoveryPoint | None = None
@@ -276,6 +277,7 @@ class Controller:
             plan=self._plan,
             parent=before.number,
             floor=self._floor,
+            kept_from=max(self._kept_from, epoch - self._retain + 1),
             replays=before.replays[1:],
             replay_logs=before.replay_logs if before.replays else {},
         )
@@ -340,6 +342,7 @@ class Controller:
         self._listings = {start.point.epoch: start.point.manifest.spark_logs}
         self._counts = self._kept_counts()
         self._newest = start.history.newest
+        self._kept_from = 0 if self._newest is None else self._newest.kept_from
         self._load_known(start.history)
         if not self._known:
             write_plan(self._store, request.fingerprint, replace=True)

@@ -69,6 +69,7 @@ class Manifest:
     number: int = NO_ENTRY  # of the log entry that holds this manifest
     parent: int = NO_ENTRY  # number of the entry of the manifest this one was made from
     floor: int = 0  # no entry below this number is a durable one: where a later start may stop looking
+    kept_from: int = 0  # this epoch and later ones are deleted by no run so far, also by one that was replaced
     replays: tuple[int, ...] = ()  # entries of the epochs that follow it, each to be run again as it was (``go_back``)
     replay_logs: Mapping[str, RecordedFile] = field(default_factory=dict)  # of one more such epoch, not durable then
 
@@ -86,6 +87,7 @@ class Manifest:
             "plan": self.plan,
             "parent": self.parent,
             "floor": self.floor,
+            "kept_from": self.kept_from,
             "replays": list(self.replays),
             "replay_logs": {path: each.to_json() for path, each in self.replay_logs.items()},
         }
@@ -107,6 +109,7 @@ class Manifest:
             number=number,
             parent=item(raw, "parent", int),
             floor=item(raw, "floor", int),
+            kept_from=item(raw, "kept_from", int),
             replays=item(raw, "replays", tuple[int, ...]),
             replay_logs=listing_of(item(raw, "replay_logs", dict[str, Any])),
         )

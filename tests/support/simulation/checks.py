@@ -255,8 +255,8 @@ class Checks:
     def kept_epochs(self) -> list[int]:
         """To which a start may go back."""
         manifest, kept = self._history().newest, []
-        floor = 0 if manifest is None else manifest.floor
-        while isinstance(manifest, Manifest) and manifest.number >= floor:
+        kept_from = 0 if manifest is None else manifest.kept_from
+        while isinstance(manifest, Manifest) and manifest.epoch >= kept_from:
             kept.append(manifest.epoch)
             manifest = self._entry(manifest.parent) if manifest.parent >= 0 else None
         return kept

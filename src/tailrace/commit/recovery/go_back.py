@@ -8,6 +8,9 @@ holds. Spark replays one epoch and plans the next one afresh. That plan is refus
 the query starts again, from the new manifest of *n + 1*, which lists what is left. So it does not matter when this is
 interrupted, nor how often the query goes back.
 
+A run that was replaced and wakes up may still clean up: down to what its own newest manifest keeps. So a manifest says
+from which epoch on no run so far deletes anything, ``kept_from``, and nobody goes back behind that.
+
 The put of that entry is the one step that decides; a start that dies before it has changed nothing.
 
 Functions here hold no state.
@@ -54,6 +57,7 @@ def gone_back(log: CommitLog, store: ObjectStore, history: History, epoch: int, 
         run=run,
         number=NO_ENTRY,
         floor=newest.floor,
+        kept_from=newest.kept_from,
         replays=(*behind, *newest.replays),
         replay_logs=logs,
     )
@@ -62,11 +66,10 @@ def gone_back(log: CommitLog, store: ObjectStore, history: History, epoch: int, 
 def _kept(log: CommitLog, newest: Manifest) -> list[Manifest]:
     """The newest durable manifest and its predecessors, as far as they are kept.
 
-    An entry below the floor was deleted; a put that was sent twice may have brought it back. What sinks knew of the
-    epochs behind it is gone.
+    One that is not may be there all the same: it is to be deleted, or a put that was sent twice has brought it back.
     """
     chain = [newest]
-    while (parent := chain[-1].parent) >= max(newest.floor, 0):
+    while chain[-1].epoch > newest.kept_from and (parent := chain[-1].parent) != NO_ENTRY:
         try:
             entry = log.entry(parent)
         except FileNotFoundError:

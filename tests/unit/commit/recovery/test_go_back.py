@@ -9,6 +9,7 @@ import pytest
 
 from support.models.spark_checkpoint import SparkCheckpoint
 from support.models.spark_logs import spark_logs
+from tailrace.commit import controller as controllers
 from tailrace.commit.controller import Controller
 from tailrace.commit.log import CommitLog, Fence
 from tailrace.commit.spark_logs.log_files import SparkLogFolder
@@ -123,6 +124,28 @@ def test_what_is_to_be_run_again_is_kept_until_then(query: Query) -> None:
     assert newest is not None and newest.replayed_until == newest.epoch == 9
     kept = [entry.epoch for number in log.numbers() if not isinstance(entry := log.entry(number), Fence)]
     assert sorted(kept) == [6, 7, 8, 9]
+
+
+def test_a_replaced_run_that_wakes_up_cleans_nothing_that_is_run_again(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had committed an epoch and not cleaned up behind it. What it will delete then is in the log until then."""
+    monkeypatch.setattr(controllers, "QueryLock", lambda *_: NoLock())  # on another machine
+    sleeper = query.start()
+    sleeper.record_spark_logs(9)
+    sleeper.commit(9, 0, rows={"input": 9})
+    query.spark.commit(9)
+    with pytest.raises(CheckpointError, match=r"back to epoch 5: .* kept: epoch 9, epoch 8, epoch 7, epoch 6\."):
+        query.start(go_back_to=5)
+    query.start(go_back_to=6)
+    sleeper.clean()
+    for expected in (7, 8, 9):
+        assert query.run_again(query.start()) == (expected, [f"f{expected}"])
+
+
+class NoLock:
+    def release(self) -> None:
+        pass
 
 
 def test_an_epoch_that_is_not_kept_is_refused_and_the_others_are_named(query: Query) -> None:
