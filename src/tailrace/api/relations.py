@@ -262,6 +262,11 @@ class JoinSide:
     columns: tuple[Field, ...]
     watermark: Watermark | None
 
+    @property
+    def handed_over(self) -> bool:
+        """Whether another operator gives these rows."""
+        return isinstance(passed_on(self.source), Relation)
+
 
 @dataclass(frozen=True)
 class Within:

@@ -61,11 +61,11 @@ class JoinOracle:
         self.watermarks = [NO_WATERMARK]
         self.emitted: list[Answer] = []
 
-    def late(self, time: int) -> bool:
+    def late(self, time: int, side: int) -> bool:
         before = self.watermarks[-1]
         if self.spec.kind is JoinKind.WINDOW:
             return all(start + self.spec.window.size <= before for start in self.windows(time))
-        return time < before
+        return time < before or (time == before and not self.spec.handed_over[side])
 
     def windows(self, time: int) -> list[int]:
         window = self.spec.window
@@ -160,7 +160,7 @@ class JoinOracle:
         return True
 
     def hopes(self, row: JoinRow, watermark: int) -> bool:
-        """Whether some row of the other side that is not late by this watermark could match."""
+        """Whether some row of the other side could match that comes at this watermark or after it."""
         spec = self.spec
         if None in row.key:
             return False

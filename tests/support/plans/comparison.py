@@ -47,7 +47,7 @@ def _compare(spark: SparkSession, plan: Plan, folder: Path) -> Verdict:
         streams[variable] = source.stream(spark)
     table = spark.range(3).selectExpr("CAST(id AS INT) AS n", "concat('title ', id) AS title")
     try:
-        frame: DataFrame = eval(plan.text, {"F": F, "table": table, **streams})
+        frame, sparks = (eval(text, {"F": F, "table": table, **streams}) for text in (plan.text, plan.sparks_text))
     except AnalysisException as error:
         return Verdict(NO_QUERY, _short(error))
     try:
@@ -55,7 +55,7 @@ def _compare(spark: SparkSession, plan: Plan, folder: Path) -> Verdict:
     except tr.AnalysisError as refusal:
         return Verdict(UNREAD, str(refusal))
     try:
-        theirs = Run(frame.writeStream, plan, folder / "b")  # at once: much of a short query is waiting
+        theirs = Run(sparks.writeStream, plan, folder / "b")  # at once: much of a short query is waiting
     except AnalysisException as error:
         ours.end()
         return Verdict(NO_QUERY, _short(error))

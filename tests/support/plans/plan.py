@@ -10,7 +10,7 @@ from support.plans.rows import Script
 @dataclass(frozen=True)
 class Plan:
     """``by_epoch``: whether both engines give a row in the same epoch, and not only in the end. ``rule``: Tailrace's
-    for the watermark.
+    for the watermark. ``sparks_text``: what Spark runs for it, where it would not give these rows itself.
     """
 
     seed: int
@@ -20,6 +20,7 @@ class Plan:
     confs: dict[str, str]
     by_epoch: bool
     rule: str
+    sparks_text: str
 
     @property
     def keyless(self) -> bool:

@@ -51,6 +51,8 @@ class Drawing:
         self.by_epoch = True
         self.mode = "append"
         self.closing = 0
+        # A part of the program, and what Spark runs in its place. Filters above it would go below only one of them.
+        self.instead = ("", "")
         self.days = self.shape == "window" and rng.random() < 0.15
         self.confs = {
             "spark.sql.session.timeZone": rng.choice(
@@ -141,7 +143,7 @@ class Drawing:
         hidden = ("window", "key", "inexact", "unique")
         exact = Part("", {name: family for name, family in part.columns.items() if family not in hidden})
         scope = self.scope(exact)
-        if filters and exact.columns and self.maybe(0.4):
+        if filters and not self.instead[0] and exact.columns and self.maybe(0.4):
             condition = scope.condition()
             part = part.then(f'.where("{condition if self.by_epoch else self.kept(part, condition)}")')
         if exact.columns and self.maybe(0.3):
@@ -287,6 +289,8 @@ class Drawing:
 
     def joined(self, left: Part, right: Part) -> Part:
         how = self.rng.choice(["inner", "inner", "left", "right", "full", "left_semi"])
+        if how == "left_semi" and "explode" in left.text:
+            how = "left"  # a row comes several times, which the query that Spark runs instead would not tell apart
         mine, theirs = self.scope(left), self.scope(right)
         equal = []
         expressions = how == "inner" and self.maybe(0.4)  # in the last rows they may be null
@@ -321,8 +325,12 @@ class Drawing:
         if timed:
             left, right = self.marked(left), self.marked(right)
         text = f'{left.text}.join({right.text}, F.expr("{" AND ".join(conditions)}"), "{how}")'
-        columns = {**left.columns} if how == "left_semi" else {**left.columns, **right.columns}
-        return Part(text, columns, left.time)
+        if how != "left_semi":
+            return Part(text, {**left.columns, **right.columns}, left.time)
+        # Spark loses rows whose match comes in the same batch and is by then too old to be kept.
+        dropped = ", ".join(f'"{name}"' for name in right.columns)
+        self.instead = text, text.replace('"left_semi")', f'"inner").drop({dropped}).dropDuplicates(["{UNIQUE}"])')
+        return Part(text, {**left.columns}, left.time)
 
     def _near(self, left: str, right: str) -> str:
         before, after = self.rng.choice([0, 2, 10]), self.rng.choice([0, 3, 15])
@@ -422,4 +430,5 @@ def draw_plan(seed: int) -> Plan:
     scripts = [script(rng, columns, timing, sizes, drawing.closing)]
     if "others" in made.text:
         scripts.append(script(rng, columns, timing, sizes, drawing.closing, prefix="r"))
-    return Plan(seed, made.text, drawing.mode, tuple(scripts), drawing.confs, drawing.by_epoch, rule)
+    sparks_text = made.text.replace(*drawing.instead) if drawing.instead[0] else made.text
+    return Plan(seed, made.text, drawing.mode, tuple(scripts), drawing.confs, drawing.by_epoch, rule, sparks_text)

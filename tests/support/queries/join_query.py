@@ -162,7 +162,7 @@ def expected(
                 elif values[0] is None:
                     expected_rows.timeless += 1
                 else:
-                    late = oracle.late(values[0])
+                    late = oracle.late(values[0], side)
                     expected_rows.late += late
                     seen[side] = max(seen[side], values[0])
                     if not late:

@@ -83,7 +83,7 @@ def closing(step: timedelta = timedelta(days=30), count: int = 2) -> list[pa.Tab
 
 
 class PlainQuery:
-    """``ask``: from the stream to what is written."""
+    """``ask``: from the stream to what is written. ``spark_asks``: what Spark runs for it, by default the same."""
 
     def __init__(
         self,
@@ -92,11 +92,13 @@ class PlainQuery:
         tables: Sequence[pa.Table],
         ask: Callable[[DataFrame], DataFrame],
         mode: str = "append",
+        spark_asks: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
         source = ScriptedSource(path / "in", tables[0].schema)
         source.add(tables)
         self.rows = source.stream(spark)
         self.frame = ask(self.rows)
+        self.sparks = self.frame if spark_asks is None else spark_asks(self.rows)
         self.path, self.mode = path, mode
 
     def check(self) -> int:
@@ -123,7 +125,7 @@ class PlainQuery:
         return self._run(writer, "tailrace")
 
     def on_spark(self) -> dict[int, Rows]:
-        return self._run(self.frame.writeStream, "spark")
+        return self._run(self.sparks.writeStream, "spark")
 
     def _run(self, writer: Any, name: str) -> dict[int, Rows]:
         found: dict[int, Rows] = {}

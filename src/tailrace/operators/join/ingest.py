@@ -22,6 +22,7 @@ class JoinIngest(RowIngestBase):
         super().__init__(spec)
         self._spec = spec
         self._late_before = late_before
+        self._from_streams = np.array([not each for each in spec.handed_over])
         self.counts.times_max = [MIN_MICROS, MIN_MICROS]
 
     def _in_time(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, None]:
@@ -39,6 +40,7 @@ class JoinIngest(RowIngestBase):
                 self.counts.saw(side, int(seen.min()), int(seen.max()), f"join {spec.name}")
         if spec.window is None:
             late = times < self._late_before
+            late |= (times == self._late_before) & self._from_streams[right.astype(np.int64)]
         else:
             late = spec.window.last_ends(times) <= self._late_before
         return self._without_late(batch, known & late, ~known), None

@@ -35,6 +35,7 @@ def plan_join(join: Join, output_mode: OutputMode, shards: int, name: str) -> Jo
         time_type=TIMESTAMP if watermark is None else watermark.column.type,
         times=(times[0], times[1]) if times else None,
         time_name=join.time_name,
+        handed_over=(join.left.handed_over, join.right.handed_over),
     )
     width = len(spec.keys) + len(spec.rows) + 1
     if width > VALUES_MAX:

@@ -5,7 +5,8 @@ row's event time, never null where the join has a watermark), the left columns a
 side null. Rows with a null among their keys match nothing.
 
 A row is late, and does not come, where its time lies before the watermark of the epoch before (the smaller of both
-inputs'); in a window join, where all its windows had ended by it.
+inputs'), or at it; in a window join, where all its windows had ended by it. An operator may still hand over rows at its
+watermark (``output_delay``): these are not late.
 
 Nothing here touches Spark or Arrow.
 """
@@ -80,6 +81,7 @@ class JoinSpec(FinalRowsSpec):
     time_type: DataType = TIMESTAMP
     times: tuple[str, str] | None = None  # the inputs' own names of their event time, left and right
     time_name: str | None = None  # name of an output column with each row's event time
+    handed_over: tuple[bool, bool] = (False, False)  # left, right: rows come from another operator
 
     def __post_init__(self) -> None:
         problem = self._problem()

@@ -31,10 +31,14 @@ from tailrace.operators.resources import Resources
 @settings(max_examples=60)
 def test_a_task_drops_late_rows_and_tells_how_far_each_side_is(kind: str, seed: int) -> None:
     rng = random.Random(seed)
-    spec = SPECS[kind]
+    spec = replace(SPECS[kind], handed_over=(rng.random() < 0.5, rng.random() < 0.5))
     oracle = JoinOracle(spec)
-    oracle.watermarks.append(rng.randint(-50, 50) * SECOND + rng.choice([0, 1, 2, 3, 4]))
-    times = [rng.choice([None, rng.randint(-60, 60) * SECOND + rng.randint(0, 4)]) for _ in range(rng.randint(0, 20))]
+    watermark = rng.randint(-50, 50) * SECOND + rng.choice([0, 1, 2, 3, 4])
+    oracle.watermarks.append(watermark)
+    times = [
+        rng.choice([None, watermark, rng.randint(-60, 60) * SECOND + rng.randint(0, 4)])
+        for _ in range(rng.randint(0, 20))
+    ]
     sides = [rng.choice([LEFT, RIGHT]) for _ in times]
     ingest = JoinIngest(spec, oracle.watermarks[-1])
     batch = both_sides(times, sides, [rng.randint(0, 3) for _ in times])
@@ -42,7 +46,8 @@ def test_a_task_drops_late_rows_and_tells_how_far_each_side_is(kind: str, seed: 
     frames = [ingest.frame([part]) for part in (batch[:cut], batch[cut:])]
     word = spec.layout().accumulators[1].word
     found = sorted(time for frame in frames for time in frame.rows[:, word].tolist())
-    assert found == sorted(time for time in times if time is not None and not oracle.late(time))
+    both = zip(times, sides, strict=True)
+    assert found == sorted(time for time, side in both if time is not None and not oracle.late(time, side))
     for side in (LEFT, RIGHT):
         seen = [time for time, own in zip(times, sides) if own == side and time is not None]
         assert ingest.counts.times_max[side] == max(seen, default=MIN_MICROS)

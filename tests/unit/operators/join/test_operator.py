@@ -73,6 +73,7 @@ def draw_spec(kind: str, how: How, rng: random.Random) -> JoinSpec:
         shards=rng.choice([1, 3, 5]),
         watermarked=True,
         time_name=rng.choice([None, "at"]),
+        handed_over=(rng.random() < 0.3, rng.random() < 0.3),
         **options,
     )
     assert JoinSpec.from_json(spec.to_json()) == spec
@@ -98,7 +99,7 @@ class Stream:
         self.now += self.rng.choice([0, 1, 3, 15]) * UNIT
         drawn = [self._row(epoch) for _ in range(count)]
         drawn += [replace(row) for row in drawn if self.rng.random() < 0.1]  # twice the same
-        return [row for row in drawn if not self.oracle.late(row.time)]
+        return [row for row in drawn if not self.oracle.late(row.time, row.side)]
 
     def _row(self, epoch: int) -> JoinRow:
         rng, side = self.rng, self.rng.choice([LEFT, RIGHT])
