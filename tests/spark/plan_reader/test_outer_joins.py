@@ -68,6 +68,6 @@ CASES = {
 SPARK_ASKS = {"left_semi": semi_joined_by_spark}
 
 
-@pytest.mark.parametrize("how", CASES if LONG else drawn(CASES, __name__))
+@pytest.mark.parametrize("how", CASES if LONG else drawn(list(CASES), __name__))
 def test_of_a_range(spark: SparkSession, tmp_path: Path, how: str) -> None:
     check(spark, tmp_path, how)

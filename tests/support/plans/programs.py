@@ -115,7 +115,7 @@ class Drawing:
         return part
 
     def with_table(self, part: Part, column: str) -> Part:
-        how = self.rng.choice(["left", "left", "inner"]) if self.shape != "join" else "left"
+        how = self.rng.choice(["left", "left", "inner"]) if self.shape not in ("join", "chain") else "left"
         part = part.then(f'.join(table, F.expr("{column} = n"), "{how}")')
         part.columns["title"] = "string"
         return part
