@@ -31,8 +31,8 @@ class Companion(EpochState, Protocol):
 class Store(Companion, Protocol):
     """What is common to the stores."""
 
-    horizon: int
-
+    @property
+    def horizon(self) -> int: ...
     @property
     def shards(self) -> frozenset[int]: ...
     @property

@@ -40,7 +40,7 @@ class TtlAggregate(Expiring, WindowAggregate):
         self._merge(epoch, frames)
         expiry.note_made()
         if expiry.processing:
-            for _, table, rows in self._store.changed():
+            for _, table, rows in self._store.changes.in_tables():
                 table.set_word(rows, expiry.updated.word, expiry.updated.bit, expiry.now)
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:

@@ -64,7 +64,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
-        return self._store.changed_count()
+        return self._store.changes.count()
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
@@ -130,13 +130,13 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
 
     def _changed(self, window: TimeWindowSpec | None, late_before: int) -> Iterable[pa.RecordBatch]:
         if window is None or window.tumbling:
-            return (batch for rows in self._store.changed_pieces() for batch in self._finish(rows))
+            return (batch for rows in self._store.changes.pieces() for batch in self._finish(rows))
         return self._merged(self._changed_partials(window, late_before))
 
     def _changed_partials(self, window: TimeWindowSpec, late_before: int) -> Iterator[Rows]:
         panes = window.pane_offsets
         step = max(1, _LOOKUPS_MAX // len(panes))
-        for shard, table, rows in self._store.changed():
+        for shard, table, rows in self._store.changes.in_tables():
             at, windows = window.holding(table.pane_starts(rows), late_before)
             targets = self._distinct_keys(table, rows[at], windows)
             for low in range(0, len(targets), step):

@@ -67,7 +67,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
-        return sum(len(rows) for _, _, rows in self._store.changed())
+        return self._store.changes.count()
 
     # One epoch -------------------------------------------------------------------------------------------------------
 

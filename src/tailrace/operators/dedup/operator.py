@@ -79,7 +79,7 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
-        return sum(len(rows) for _, _, rows in self._store.changed())
+        return self._store.changes.count()
 
     def wants_hints(self) -> bool:
         """Elsewhere the pane of a key's record follows from more than its row."""

@@ -41,7 +41,7 @@ class RowNumbers(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
-        return sum(len(rows) for _, _, rows in self._store.changed())
+        return self._store.changes.count()
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Number the rows of the committed attempts, and count them."""

@@ -77,7 +77,7 @@ class RowCounts:
 
     def changed(self) -> Iterator[Rows]:
         """The records that the newest epoch has changed."""
-        for _, table, rows in self.store.changed():
+        for _, table, rows in self.store.changes.in_tables():
             yield table.copy(rows)
 
     def restore(self, shard: int, rows: Rows, horizon: int) -> None:

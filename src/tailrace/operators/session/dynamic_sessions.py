@@ -154,7 +154,7 @@ class DynamicSessions(OpenSessions):
     def changed(self) -> Iterator[list[Sessions]]:
         yield from grouped(
             self._around(shard, rows[piece])
-            for shard, table, rows in self._store.changed()
+            for shard, table, rows in self._store.changes.in_tables()
             for piece in hash_pieces(table.word(rows, HASH), _PIECE_ROWS)
         )
 

@@ -147,7 +147,7 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
 
     def changed(self) -> Iterator[list[Sessions]]:
         """The sessions that the newest epoch changed, whole, some at a time."""
-        changed = self._store.changed()
+        changed = self._store.changes.in_tables()
         if self._store.in_memory:
             yield [self._sessions(shard, table, rows) for shard, table, rows in changed]
             return

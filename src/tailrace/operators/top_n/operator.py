@@ -167,7 +167,7 @@ class TopN(WindowAggregate):
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         """By shard, all rows of the keys whose rows changed: they stand in place of those in earlier sections."""
         self._check_newest(epoch)
-        left = self._store.live_changes()
+        left = self._store.changes.live_copies()
         rows, starts = unpack(left.rows, self._row_layout)
         section, edges = to_section(rows, self._row_layout), starts[left.counts]
         return {

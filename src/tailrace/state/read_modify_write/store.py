@@ -1,14 +1,13 @@
 """The read-modify-write store: one ``Table`` per shard, one undo log per epoch, and spilled records on disk.
 
 Invariants
-- ``merge`` opens an epoch; at most ``undo_epochs`` of them can be undone, newest first. Only tables touched in an
-  epoch have a log for it.
+- ``merge`` opens an epoch; at most ``undo_epochs`` of them can be undone, newest first (``epochs``).
 - ``delta`` is the new full value of every record touched in the newest epoch; together with the horizon (every record
   of an earlier pane is gone) it carries a restored copy from one epoch to the next. A store that ``removes`` single
   records writes a tombstone for each: the key, and no accumulator. Such a store must never keep a record like that.
 - Memory: with ``memory_bytes``, the tables are a write-back cache of the records on disk (``spilled``): beyond the
   budget records are evicted (``memory_budget``), and a batch loads the spilled records that it touches, and only those.
-  Whoever reads ``tables`` must read ``spilled``; ``scan`` and ``probes`` read both.
+  Whoever reads ``tables`` must read ``spilled``; ``scan``, ``probes`` and ``changes`` read both.
 
 Threads: one at a time; inside, different shards are merged at once by a small pool.
 """
@@ -23,30 +22,25 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.env.transit_memory import TransitMemory
-from tailrace.ids import MIN_MICROS
 from tailrace.state.hash_table.table import Table
-from tailrace.state.layout import HASH, PANE, RecordLayout
+from tailrace.state.layout import HASH, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
 from tailrace.state.read_modify_write.batch_merges import with_states_merged
+from tailrace.state.read_modify_write.changes import NewestChanges
+from tailrace.state.read_modify_write.epochs import UndoableEpochs
+from tailrace.state.read_modify_write.hinted_rows import HintedRows, rows_of_hashes
 from tailrace.state.read_modify_write.memory_budget import MemoryBudget
 from tailrace.state.read_modify_write.shard_turns import Frames, shard_turns
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.epoch_sections import EpochSections
-from tailrace.state.sections.sections import to_section
-from tailrace.state.sections.tables import Copies, by_shard, copied, fill_table
-from tailrace.state.sections.tombstones import delta_with_tombstones, removed_and_left
+from tailrace.state.sections.tables import by_shard, copied, fill_table
 from tailrace.state.segments.positions import SegmentLookup
 from tailrace.state.segments.spilled_records import SpilledRecords
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 _ROW_BYTES_BESIDE = 48
 """What a record takes in a table beside its words: index, links, undo log."""
-_GROUP_ROWS = 1 << 19
-"""Of changed records that are copied at once."""
-
-Part = tuple[int, Table, np.ndarray]
-"""Of a shard's table some row numbers."""
 
 
 class ReadModifyWriteStore:
@@ -69,7 +63,7 @@ class ReadModifyWriteStore:
 
         ``noted_word``: of records that a merge makes new, this word and the hash are kept in ``made``.
         ``spill_changes``: also what undoable epochs have changed may go to disk; for callers that take the newest
-        epoch's changes from ``changed_pieces``, and not from ``changed``, which knows only of those in memory.
+        epoch's changes from ``changes.pieces``, and not from ``changes.in_tables``.
         ``transit``: where deltas are counted.
         """
         if memory_bytes is not None and folder is None:
@@ -80,15 +74,13 @@ class ReadModifyWriteStore:
         self._spill_changes = spill_changes
         self._transit, self._folder = transit, folder
         self._removes = removes
-        self.horizon: int = MIN_MICROS
         self._policy = tuning.spilled.policy
         self._tables = {shard: Table(layout, stagger=shard, policy=tuning.spilled.policy) for shard in shards}
         self._pool = PartPool(threads, "tailrace-state")
         self._shard_count = 0  # of the query, as the last frames had it
-        self._undo_epochs = undo_epochs
-        self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
-        self._changed: Copies | None = None  # of the newest epoch
-        self._ahead: list[tuple[Rows, np.ndarray, int]] = []  # hinted rows that tables do not know yet
+        self._epochs = UndoableEpochs(undo_epochs, self.spilled)
+        self._hints = HintedRows()
+        self.changes = NewestChanges(layout, self._tables, self._epochs, self.spilled, self._pool)
         self._noted_word = noted_word
         self.made: dict[int, np.ndarray] = {}  # by shard, int64[n, 2] of the noted word and the hash: the last merge's
 
@@ -114,7 +106,12 @@ class ReadModifyWriteStore:
 
     @property
     def newest_epoch(self) -> int | None:
-        return self._epochs[-1][0] if self._epochs else None
+        return self._epochs.newest
+
+    @property
+    def horizon(self) -> int:
+        """Records of earlier panes have expired."""
+        return self._epochs.horizon
 
     # Epochs ----------------------------------------------------------------------------------------------------------
 
@@ -136,8 +133,8 @@ class ReadModifyWriteStore:
         ``fresh``: the caller knows that no record with these keys is on disk, so that none is looked for there.
         Without ``hold`` row numbers stay what they are, and ``hold_budget`` is the caller's to call.
         """
-        epoch, tables, _ = self._epochs[-1]
-        self._changed = None
+        epoch = self._epochs.open_epoch
+        self.changes.forget_copies()
         self.made = {}
         counts = np.zeros(max(self._tables, default=-1) + 2, np.int64)
         for _, bounds in frames:
@@ -147,17 +144,12 @@ class ReadModifyWriteStore:
         rows_owned = int(counts[touched].sum())
         if rows_owned != sum(len(rows) for rows, _ in frames):
             raise ValueError("frames hold rows of shards that are not kept here")
-        logged = set(map(id, tables))
         reading = bool(self.spilled) and not fresh
 
         def merge_shard(
             shard: int, turn: Sequence[tuple[Rows, np.ndarray]], brought: Sequence[tuple[Rows, np.ndarray]]
         ) -> None:
-            table = self._tables[shard]
-            if id(table) not in logged:
-                table.begin(int(counts[shard]))
-                tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
-                logged.add(id(table))
+            table = self._epochs.logged(self._tables[shard], int(counts[shard]))
             self._put_in(table, shard, brought)
             came = 0 if self._noted_word is None else len(table.made_rows())
             for rows, bounds in turn:
@@ -240,7 +232,7 @@ class ReadModifyWriteStore:
 
         In the open epoch. The caller merges their new values, as ``fresh``; the others are cached.
         """
-        self.spilled.take_positions(self._epochs[-1][0], found.positions.where(chosen))
+        self.spilled.take_positions(self._epochs.open_epoch, found.positions.where(chosen))
         self.spilled.cache_copies(found, ~chosen)
 
     def _put_in(self, table: Table, shard: int, brought: Sequence[tuple[Rows, np.ndarray]]) -> None:
@@ -257,10 +249,10 @@ class ReadModifyWriteStore:
         """
         if not self.spilled:
             return
-        brought = self._taken(self._epochs[-1][0], frames)
+        brought = self._taken(self._epochs.open_epoch, frames)
         for shard, table in self.tables():
             if any(bounds[shard] < bounds[shard + 1] for _, bounds in brought):
-                self._put_in(self._logged(table), shard, brought)
+                self._put_in(self._epochs.logged(table), shard, brought)
 
     # Hints -----------------------------------------------------------------------------------------------------------
 
@@ -275,31 +267,14 @@ class ReadModifyWriteStore:
         Records in memory that it will touch stay there. Not beside any other call, but for those of ``reads`` and of a
         compaction that pauses.
         """
-        self._ahead.append((rows, bounds, epoch))
+        self._hints.add(rows, bounds, epoch)
         self.spilled.hint(rows, bounds, self.horizon, epoch)
-
-    def _hint(self) -> None:
-        """Give the hints to the tables: only before an eviction, since nothing else needs them."""
-        for rows, bounds, epoch in self._ahead:
-            for shard, table in self.tables():
-                lo, hi = int(bounds[shard]), int(bounds[shard + 1])
-                if lo < hi:
-                    table.hint(Rows(rows.words[lo:hi], rows.heap), epoch)
-        self._ahead.clear()
 
     def hint_hashes(self, hashes: np.ndarray, panes: np.ndarray | None, epoch: int) -> None:
         """As ``hint``, of keys of which only the hashes are known. ``panes``: None where records have none."""
-        shard_count = self._shard_count
-        if not shard_count:
-            return
-        shards = hashes % shard_count
-        order = np.argsort(shards, kind="stable")
-        words = np.zeros((len(hashes), self.layout.words), np.int64)
-        words[:, HASH] = hashes[order]
-        if panes is not None:
-            words[:, PANE] = panes[order]
-        bounds = np.searchsorted(shards[order], np.arange(shard_count + 1))
-        self.spilled.hint(Rows(words, np.empty(0, np.uint8)), bounds, self.horizon, epoch)
+        if self._shard_count:
+            rows, bounds = rows_of_hashes(hashes, panes, self.layout, self._shard_count)
+            self.spilled.hint(rows, bounds, self.horizon, epoch)
 
     def with_hashes(
         self, shard: int, hashes: np.ndarray, wanted: Callable[[np.ndarray], np.ndarray]
@@ -317,52 +292,36 @@ class ReadModifyWriteStore:
             chosen = wanted(spilled.rows.words)
             others.append(spilled.rows.words[~chosen])
             if chosen.any():
-                taken = self.spilled.take_found(self._epochs[-1][0], spilled, chosen)
-                self._logged(table).merge(taken.words, taken.heap, 0, len(taken), replace=True)
+                taken = self.spilled.take_found(self._epochs.open_epoch, spilled, chosen)
+                self._epochs.logged(table).merge(taken.words, taken.heap, 0, len(taken), replace=True)
                 found.append(table.locate(taken))
         return np.concatenate(found), np.concatenate(others)
 
     def open(self, epoch: int) -> None:
         """Later changes belong to ``epoch``."""
-        if self._epochs and self._epochs[-1][0] >= epoch:
-            raise ValueError(f"epoch {epoch} is already applied; undo it first")
-        self._changed = None
-        self._ahead = [each for each in self._ahead if each[2] > epoch]
+        self._epochs.open(epoch)
+        self.changes.forget_copies()
+        self._hints.drop_until(epoch)
         self.spilled.reads.begin(epoch)
-        while len(self._epochs) >= self._undo_epochs:
-            self._forget_oldest()
-        self._epochs.append((epoch, [], self.horizon))
 
     def undo(self, epoch: int) -> None:
         """Back to before ``epoch`` was opened; nothing happens where it was not."""
-        self._changed = None
-        while self._epochs and self._epochs[-1][0] >= epoch:
-            number, tables, horizon = self._epochs.pop()
-            for table in tables:
-                table.undo()
-            self.spilled.undo(number)
-            self.horizon = horizon
+        self.changes.forget_copies()
+        self._epochs.undo(epoch)
         self._try_to_hold_budget()
 
     def forget(self, epoch: int) -> None:
         """Epochs up to ``epoch`` will never be undone."""
-        while self._epochs and self._epochs[0][0] <= epoch:
-            self._forget_oldest()
+        self._epochs.forget(epoch)
         self._try_to_hold_budget()
-
-    def _forget_oldest(self) -> None:
-        epoch, tables, _ = self._epochs.pop(0)
-        for table in tables:
-            table.forget()
-        self.spilled.forget(epoch)
 
     def remove(self, shard: int, rows: np.ndarray) -> None:
         """Take single records of a shard away, as part of the open epoch."""
         if not self._removes:
             raise ValueError("this store was not made to remove single records: its delta would not carry it")
         if len(rows):
-            self._changed = None
-            self._logged(self._tables[shard]).remove(rows)
+            self.changes.forget_copies()
+            self._epochs.logged(self._tables[shard]).remove(rows)
 
     def expire(self, horizon: int) -> None:
         """Drop every pane that starts before ``horizon``, as part of the open epoch."""
@@ -371,16 +330,8 @@ class ReadModifyWriteStore:
         for table in self._tables.values():
             panes = table.panes(horizon)
             if len(panes):
-                self._logged(table).expire(panes)
-        self.horizon = horizon
-
-    def _logged(self, table: Table) -> Table:
-        """The table, with a log of the open epoch."""
-        _, logged, _ = self._epochs[-1]
-        if not any(table is other for other in logged):
-            table.begin(0)
-            logged.append(table)
-        return table
+                self._epochs.logged(table).expire(panes)
+        self._epochs.horizon = horizon
 
     # Memory ----------------------------------------------------------------------------------------------------------
 
@@ -389,13 +340,14 @@ class ReadModifyWriteStore:
         if self._budget is None:
             return
         self.spilled.raise_failed_write()
-        self.spilled.compact(self._epochs[0][2] if self._epochs else self.horizon)
+        self.spilled.compact(self._epochs.lasting_horizon)
         self._evict()
 
     def _evict(self) -> None:
         assert self._budget is not None
-        undoable = [(epoch, tables) for epoch, tables, _ in self._epochs]
-        self._budget.hold(self._tables, self.newest_epoch or 0, self._hint, undoable)
+        self._budget.hold(
+            self._tables, self.newest_epoch or 0, lambda: self._hints.give_to(self.tables()), self._epochs.logs
+        )
 
     def _try_to_hold_budget(self) -> None:
         """A finished step must not fail because a disk is full: the next batch will raise."""
@@ -407,65 +359,18 @@ class ReadModifyWriteStore:
     def tables(self) -> list[tuple[int, Table]]:
         return sorted(self._tables.items())
 
-    def changed(self) -> list[Part]:
-        """(shard, table, row numbers) changed in the newest epoch, by shard."""
-        if not self._epochs:
-            return []
-        logged = set(map(id, self._epochs[-1][1]))
-        found = [(s, t, t.changed_rows()) for s, t in sorted(self._tables.items()) if id(t) in logged]
-        return [(s, t, rows) for s, t, rows in found if len(rows)]
-
-    def changed_rows(self) -> Copies:
-        """A copy of every record that the newest epoch changed. Made once: output and delta both need it."""
-        if self._changed is None:
-            self._changed = copied(self.changed(), self.layout, self._pool)
-        return self._changed
-
-    def changed_count(self) -> int:
-        """How many records the newest epoch has changed, or brought from disk."""
-        newest = self.newest_epoch
-        return 0 if newest is None else self._count_in_memory() + self.spilled.changed_count(newest)
-
-    def _count_in_memory(self) -> int:
-        return sum(table.changed_count for table in self._epochs[-1][1]) if self._epochs else 0
-
-    def changed_pieces(self) -> Iterator[Rows]:
-        """Copies of the records that the newest epoch changed: those in memory, then those that are spilled already."""
-        if self._count_in_memory() <= _GROUP_ROWS:
-            yield self.changed_rows().rows
-        else:
-            for group in _groups(self.changed()):
-                yield copied(group, self.layout, self._pool).rows
-        if self.newest_epoch is not None:
-            for _, rows in self.spilled.changed(self.newest_epoch, MIN_MICROS):
-                yield rows
-
     def gather(self, parts: Sequence[tuple[Table, np.ndarray]]) -> Rows:
         """Rows of several tables together, column by column."""
         return copied([(-1, table, rows) for table, rows in parts], self.layout, self._pool).rows
 
     def delta(self) -> EpochSections:
         """By shard, the records that the newest epoch touched and left, and tombstones of those it removed."""
-        return EpochSections(self._delta_parts(), self._transit, self._folder)
-
-    def _delta_parts(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if not self._epochs:
-            return
-        epoch, logged, _ = self._epochs[-1]
         if self._removes:
-            self._changed = None
-            touched = [(shard, table) for shard, table in self.tables() if any(table is other for other in logged)]
             # A record that came from disk looks made by this epoch: a tombstone too many does no harm.
-            parts = [removed_and_left(*each, self.horizon, made_too=self._budget is not None) for each in touched]
-            yield from delta_with_tombstones(parts, self.spilled.removed(epoch), self.layout, self._pool).items()
-            return
-        if self._count_in_memory() <= _GROUP_ROWS:
-            yield from by_shard(self.live_changes(), self.layout).items()
+            sections = self.changes.sections_with_tombstones(made_too=self._budget is not None)
         else:
-            for group in _groups(self._alive(self.changed())):
-                yield from by_shard(copied(group, self.layout, self._pool), self.layout).items()
-        for shard, rows in self.spilled.changed(epoch, self.horizon):
-            yield shard, to_section(rows, self.layout)
+            sections = self.changes.sections()
+        return EpochSections(sections, self._transit, self._folder)
 
     @property
     def in_memory(self) -> bool:
@@ -476,18 +381,6 @@ class ReadModifyWriteStore:
         """By shard, a section of all records. For a store that is in memory."""
         parts = [(shard, self._tables[shard], self._tables[shard].all_rows()) for shard in shards]
         return by_shard(copied([part for part in parts if len(part[2])], self.layout, self._pool), self.layout)
-
-    def live_changes(self) -> Copies:
-        """A copy of every record that the newest epoch changed and that has not expired."""
-        changed = self.changed_rows()
-        if len(changed.rows) and (changed.rows.words[:, PANE] < self.horizon).any():
-            changed = copied(self._alive(self.changed()), self.layout, self._pool)
-        self._changed = None
-        return changed
-
-    def _alive(self, changed: Sequence[Part]) -> list[Part]:
-        alive = [(shard, table, rows[table.pane_starts(rows) >= self.horizon]) for shard, table, rows in changed]
-        return [part for part in alive if len(part[2])]
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
@@ -509,7 +402,7 @@ class ReadModifyWriteStore:
         )
         if look is not None:
             look(self._tables[shard])
-        self.horizon = max(self.horizon, horizon)
+        self._epochs.horizon = max(self.horizon, horizon)
         self.hold_budget()
 
     def restore_more(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
@@ -520,29 +413,14 @@ class ReadModifyWriteStore:
         table.begin(0)
         table.merge(rows.words, rows.heap, 0, len(rows), replace=True)
         table.forget()
-        self.horizon = max(self.horizon, horizon)
+        self._epochs.horizon = max(self.horizon, horizon)
         self.hold_budget()
 
     def drop_shard(self, shard: int) -> None:
-        self._changed = None
+        self.changes.forget_copies()
         self.spilled.drop_shard(shard)
-        table = self._tables.pop(shard)
-        for _, tables, _ in self._epochs:
-            if table in tables:
-                tables.remove(table)
+        self._epochs.drop(self._tables.pop(shard))
 
     def close(self) -> None:
         self.spilled.close()
         self._pool.close()
-
-
-def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """The parts some at a time."""
-    group: list[Part] = []
-    for part in parts:
-        if group and sum(len(rows) for _, _, rows in group) + len(part[2]) > _GROUP_ROWS:
-            yield group
-            group = []
-        group.append(part)
-    if group:
-        yield group

@@ -50,6 +50,10 @@ def fill_table(
     return table
 
 
+Part = tuple[int, Table, np.ndarray]
+"""Of a shard's table some row numbers."""
+
+
 @dataclass(frozen=True)
 class Copies:
     """Copied records, shard after shard: those of ``shards[i]`` are rows ``counts[i]`` to ``counts[i + 1]``."""
@@ -59,7 +63,7 @@ class Copies:
     rows: Rows
 
 
-def copied(parts: Sequence[tuple[int, Table, np.ndarray]], layout: RecordLayout, pool: PartPool) -> Copies:
+def copied(parts: Sequence[Part], layout: RecordLayout, pool: PartPool) -> Copies:
     """Of each part (shard, table, row numbers) the records."""
     counts = np.cumsum([0, *(len(rows) for _, _, rows in parts)])
     heaps = np.cumsum([0, *(table.heap_needed(rows) for _, table, rows in parts)])

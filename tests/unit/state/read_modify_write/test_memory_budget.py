@@ -75,7 +75,7 @@ def test_an_epoch_of_many_times_the_budget_stays_within_it(tmp_path: Path, held:
         for epoch in range(4):  # the first makes all records, the others bring them from disk; two can be undone
             store.merge(epoch, [frame(part) for part in np.array_split(keys, 2)])
             assert sums(store) == dict.fromkeys(range(30_000), epoch + 1)
-            assert store.changed_count() == 30_000
+            assert store.changes.count() == 30_000
         store.undo(2)
         store.merge(2, [frame(keys[:10])])
         assert sums(store) == {int(key): 3 for key in keys[:10]}

@@ -125,9 +125,9 @@ class Machine(RuleBasedStateMachine):
             touched.add((number, pane))
         self.store.merge(self.epoch, [frame(part, self.hashes) for part in frames])
         self.past = [*self.past[-1:], (self.epoch, before, self.horizon, touched)]
-        pieces = [as_dict(to_section(plain(rows), LAYOUT)) for rows in self.store.changed_pieces()]
+        pieces = [as_dict(to_section(plain(rows), LAYOUT)) for rows in self.store.changes.pieces()]
         assert {k: v for part in pieces for k, v in part.items()} == {k: self.model[k] for k in touched}
-        assert self.store.changed_count() == sum(map(len, pieces)) == len(touched)
+        assert self.store.changes.count() == sum(map(len, pieces)) == len(touched)
         if close_to > self.horizon:
             self.store.expire(close_to)
             self.horizon = close_to
