@@ -282,7 +282,9 @@ class GroupedStream:
         title, stream = "transformWithStateInPandas" if pandas else "transformWithState", self.stream
         check_grouping(self.window, self.chosen_store, stream.ttl, title)
         mode, clock = output_mode_of(output_mode, title), time_mode_of(time_mode, title)
-        code = stream.runtime.processor(processor, output, clock, initial, self.keys, pandas=pandas)
+        code = stream.runtime.processor(processor, output, clock, pandas=pandas)
+        if initial is not None:
+            code = replace(code, initial=stream.runtime.initial_state(initial, self.keys, code.title))
         return stream.derived(self._per_key(code, mode, clock, time_name=time_name))
 
     def _per_key(self, code: ProcessorCode, mode: OutputMode, clock: TimeMode, **more: Any) -> StatefulProcessing:

@@ -68,17 +68,11 @@ class Runtime(Protocol):
     def fields(self, schema: object) -> tuple[Field, ...]:
         """The columns of a schema as a user writes it: a DDL string, or Spark's own."""
 
-    def processor(
-        self,
-        processor: object,
-        output: object,
-        time_mode: TimeMode,
-        initial: object,
-        keys: Sequence[Field],
-        *,
-        pandas: bool,
-    ) -> ProcessorCode:
-        """A ``StatefulProcessor``, the columns of what it gives, and its initial state, a grouped static DataFrame."""
+    def processor(self, processor: object, output: object, time_mode: TimeMode, *, pandas: bool) -> ProcessorCode:
+        """A ``StatefulProcessor``, and the columns of what it gives."""
+
+    def initial_state(self, grouped: object, keys: Sequence[Field], title: str) -> Callable[[], object]:
+        """Gives the rows of a grouped static DataFrame, with which a processor begins. ``title``: its method."""
 
     def group_state(
         self, function: object, output: object, state: object, timeout: str, *, watermarked: bool

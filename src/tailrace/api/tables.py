@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tailrace.api.duration import Duration, parse_duration
@@ -32,9 +33,7 @@ class LookupTable:
     keys: tuple[str, ...]
     shown: str
     retry: Micros
-    max_age: Micros | None = (
-        None  # how long a copy of a row, or of "no such row", is used; None: for as long as it stays
-    )
+    max_age: Micros | None = None  # for how long a copy of an answer is used; None: for as long as it stays
     schema: object = None
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
     connect: Callable[[], object] | None = field(default=None, repr=False)
@@ -77,13 +76,10 @@ def redis(
         if not isinstance(text, str):
             raise AnalysisError(f"{where}: {name} must be a string, but is {text!r}")
     return LookupTable(
-        backend="redis",
-        keys=_keys(key, where),
+        **_common("redis", key, onConnectionLoss, retry, maxAge),
         shown=f"Redis {address['host']}:{address['port']}/{address['database']}"
         + (f", keys {prefix}..." if prefix else ""),
         schema=schema,
-        retry=_retry(onConnectionLoss, retry, where),
-        max_age=_max_age(maxAge, where),
         options={
             **address,
             "prefix": prefix,
@@ -115,10 +111,8 @@ def parquet(
     if columns is not None and (isinstance(columns, str) or not all(isinstance(name, str) for name in columns)):
         raise AnalysisError(f"{where}: columns takes a list of names, but got {columns!r}")
     return LookupTable(
-        backend="parquet",
-        keys=_keys(key, where),
+        **_common("parquet", key, onConnectionLoss, retry),
         shown=f"Parquet {_without_user(path)}",
-        retry=_retry(onConnectionLoss, retry, where),
         options={"path": path},
         columns=None if columns is None else tuple(columns),
     )
@@ -163,12 +157,9 @@ def dbapi(
     if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= 100_000:
         raise AnalysisError(f"{where}: batch must be an integer from 1 to 100000, but is {batch!r}")
     return LookupTable(
-        backend="dbapi",
-        keys=_keys(key, where),
+        **_common("dbapi", key, onConnectionLoss, retry, maxAge),
         shown=f"query {' '.join(query.split())}",
         schema=schema,
-        retry=_retry(onConnectionLoss, retry, where),
-        max_age=_max_age(maxAge, where),
         options={"query": query, "paramstyle": paramstyle, "batch": batch},
         connect=connect,
     )
@@ -197,15 +188,25 @@ def sqlite(
         if not isinstance(text, str) or not text or "{" in text:
             raise AnalysisError(f"{where}: {name} must be a name without braces, but is {text!r}")
     return LookupTable(
-        backend="sqlite",
-        keys=_keys(key, where),
+        **_common("sqlite", key, onConnectionLoss, retry, maxAge),
         shown=f"SQLite table {table} of {path}",
         schema=schema,
-        retry=_retry(onConnectionLoss, retry, where),
-        max_age=_max_age(maxAge, where),
         options={"path": path, "table": table},
         text_keys=True,
     )
+
+
+def _common(
+    backend: str, key: object, on_loss: object, retry: Duration, max_age: Duration | None = None
+) -> dict[str, Any]:
+    """What all tables have, checked."""
+    where = f"table.{backend}"
+    return {
+        "backend": backend,
+        "keys": _keys(key, where),
+        "retry": _retry(on_loss, retry, where),
+        "max_age": None if max_age is None else parse_duration(max_age, f"{where}: maxAge"),
+    }
 
 
 def _keys(key: object, where: str) -> tuple[str, ...]:
@@ -222,10 +223,6 @@ def _retry(on_loss: object, retry: Duration, where: str) -> Micros:
         )
     span = parse_duration(retry, f"{where}: retry", zero_ok=True)
     return Micros(0) if on_loss == "fail" else span
-
-
-def _max_age(given: Duration | None, where: str) -> Micros | None:
-    return None if given is None else parse_duration(given, f"{where}: maxAge")
 
 
 def _redis_address(url: object) -> dict[str, object]:

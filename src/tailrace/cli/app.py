@@ -17,33 +17,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-bench = typer.Typer(
-    help="Measure Tailrace against Spark's own stores, in turns in one run. The last line of output is a JSON object.",
-    epilog="Examples:  tailrace bench rmw  ·  tailrace bench rmw --rows 50000 --engines tailrace,spark-rocksdb",
-    no_args_is_help=True,
-)
-app.add_typer(bench, name="bench")
 
-checkpoint = typer.Typer(
-    help="Inspect the checkpoint of a query.",
-    epilog="Examples:  tailrace checkpoint inspect /data/checkpoints/counts",
-    no_args_is_help=True,
-)
-app.add_typer(checkpoint, name="checkpoint")
+def _group(name: str, help_: str, examples: str) -> typer.Typer:
+    group = typer.Typer(help=help_, epilog=f"Examples:  {examples}", no_args_is_help=True)
+    app.add_typer(group, name=name)
+    return group
 
-gadget = typer.Typer(
-    help="Measure any state store with the access patterns of streaming operators.",
-    epilog="Examples:  tailrace gadget workloads  ·  tailrace gadget generate tumbling-incremental --out trace.parquet",
-    no_args_is_help=True,
-)
-app.add_typer(gadget, name="gadget")
 
-espbench = typer.Typer(
-    help="ESPBench, the benchmark of enterprise streams: Kafka, PostgreSQL and five queries.",
-    epilog="Examples:  tailrace espbench generate --scale 3 --out data",
-    no_args_is_help=True,
+bench = _group(
+    "bench",
+    "Measure Tailrace against Spark's own stores, in turns in one run. The last line of output is a JSON object.",
+    "tailrace bench rmw  ·  tailrace bench rmw --rows 50000 --engines tailrace,spark-rocksdb",
 )
-app.add_typer(espbench, name="espbench")
+checkpoint = _group(
+    "checkpoint", "Inspect the checkpoint of a query.", "tailrace checkpoint inspect /data/checkpoints/counts"
+)
+gadget = _group(
+    "gadget",
+    "Measure any state store with the access patterns of streaming operators.",
+    "tailrace gadget workloads  ·  tailrace gadget generate tumbling-incremental --out trace.parquet",
+)
+espbench = _group(
+    "espbench",
+    "ESPBench, the benchmark of enterprise streams: Kafka, PostgreSQL and five queries.",
+    "tailrace espbench generate --scale 3 --out data",
+)
 
 out = Console()
 

@@ -1,4 +1,4 @@
-"""Facts about operating-system processes: who started whom, who still lives, and news of an end.
+"""Operating-system processes: who started whom, who still lives, news of an end; and how a Python process is started.
 
 A pid alone proves nothing, since pids are reused: a process is known by its pid *and* its start time.
 Linux reads ``/proc``; elsewhere ``ps`` is asked, and ends are found by polling.
@@ -11,9 +11,11 @@ import faulthandler
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import BinaryIO
 
 _STDERR = 2
 _PR_SET_PDEATHSIG = 1
@@ -96,6 +98,38 @@ def command(pid: int) -> list[str]:
             return []
     answer = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return answer.stdout.split()
+
+
+def start_interpreter(
+    words: Sequence[str],
+    line: str,
+    folder: str,
+    environment: Mapping[str, str],
+    log: BinaryIO,
+    *,
+    own_group: bool = False,
+) -> subprocess.Popen[bytes]:
+    """A Python process with these arguments, which reads one ``line`` from its standard input and writes to ``log``.
+
+    Where it has ended before it could read, its code and its log say why. ``own_group``: it gets a process group.
+    """
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        close_fds=True,
+        cwd=folder,
+        env=dict(environment),
+        process_group=0 if own_group else None,
+    )
+    assert process.stdin is not None
+    try:
+        process.stdin.write(line.encode() + b"\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        pass
+    return process
 
 
 def open_pidfd(pid: int) -> int | None:

@@ -50,7 +50,24 @@ def output_pieces(rows: Rows) -> Iterator[Rows]:
         yield Rows(rows.words[at : at + step], rows.heap)
 
 
-class EpochOutput(Sequence[pa.RecordBatch]):
+class _Batches(Sequence[pa.RecordBatch]):
+    """Batches by their numbers. A slice is a part, whose batches are each read when it is asked for."""
+
+    @overload
+    def __getitem__(self, at: int) -> pa.RecordBatch: ...
+    @overload
+    def __getitem__(self, at: slice) -> OutputPart: ...
+    def __getitem__(self, at: int | slice) -> pa.RecordBatch | OutputPart:
+        return self._part(at) if isinstance(at, slice) else self._batch(at)
+
+    def _part(self, at: slice) -> OutputPart:
+        raise NotImplementedError
+
+    def _batch(self, number: int) -> pa.RecordBatch:
+        raise NotImplementedError
+
+
+class EpochOutput(_Batches):
     """Batches in memory and on disk, in their order."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], resources: Resources) -> None:
@@ -108,22 +125,19 @@ class EpochOutput(Sequence[pa.RecordBatch]):
     def __len__(self) -> int:
         return len(self._batches)
 
-    @overload
-    def __getitem__(self, at: int) -> pa.RecordBatch: ...
-    @overload
-    def __getitem__(self, at: slice) -> OutputPart: ...
-    def __getitem__(self, at: int | slice) -> pa.RecordBatch | OutputPart:
-        if isinstance(at, slice):
-            return OutputPart(self, range(len(self))[at])
-        batch = self._batches[at]
+    def _part(self, at: slice) -> OutputPart:
+        return OutputPart(self, range(len(self))[at])
+
+    def _batch(self, number: int) -> pa.RecordBatch:
+        batch = self._batches[number]
         if not isinstance(batch, int):
             return batch
         assert self._spill is not None
         return self._spill.batch(batch)
 
 
-class OutputPart(Sequence[pa.RecordBatch]):
-    """Some batches of an output, each read when it is asked for."""
+class OutputPart(_Batches):
+    """Some batches of an output."""
 
     def __init__(self, output: EpochOutput, numbers: range) -> None:
         self._output = output
@@ -132,11 +146,8 @@ class OutputPart(Sequence[pa.RecordBatch]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, at: int) -> pa.RecordBatch: ...
-    @overload
-    def __getitem__(self, at: slice) -> OutputPart: ...
-    def __getitem__(self, at: int | slice) -> pa.RecordBatch | OutputPart:
-        if isinstance(at, slice):
-            return OutputPart(self._output, self._numbers[at])
-        return self._output[self._numbers[at]]
+    def _part(self, at: slice) -> OutputPart:
+        return OutputPart(self._output, self._numbers[at])
+
+    def _batch(self, number: int) -> pa.RecordBatch:
+        return self._output[self._numbers[number]]

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from tailrace.operators.base import EpochState, HintedKeys
+from tailrace.operators.base import EpochState, HintedKeys, ShardState
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
 from tailrace.state.layout import RecordLayout
@@ -28,19 +28,12 @@ class Companion(EpochState, Protocol):
     def metrics(self) -> Metrics: ...
 
 
-class Store(Companion, Protocol):
+class Store(Companion, ShardState, Protocol):
     """What is common to the stores."""
 
     @property
-    def horizon(self) -> int: ...
-    @property
-    def shards(self) -> frozenset[int]: ...
-    @property
-    def rows(self) -> int: ...
-    @property
     def newest_epoch(self) -> int | None: ...
     def delta(self) -> Mapping[int, pa.RecordBatch]: ...
-    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None: ...
 
 
 _Store = TypeVar("_Store", bound=Store)

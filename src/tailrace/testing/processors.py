@@ -31,18 +31,17 @@ class ProcessorTester:
 
     >>> from pyspark.sql import Row
     >>> from pyspark.sql.streaming import StatefulProcessor
-    >>> class Count(StatefulProcessor):
+    >>> class Pages(StatefulProcessor):
     ...     def init(self, handle):
-    ...         self.n = handle.getValueState("n", "n bigint")
+    ...         self.pages = handle.getListState("pages", "page string")
     ...     def handleInputRows(self, key, rows, timerValues):
-    ...         before = self.n.get() or (0,)
-    ...         self.n.update((before[0] + len(list(rows)),))
-    ...         yield Row(user=key[0], n=self.n.get()[0])
-    >>> tester = ProcessorTester(Count(), "user string, page string", "user string, n bigint", keys=["user"])
+    ...         self.pages.appendList([(row.page,) for row in rows])
+    ...         yield Row(user=key[0], pages="".join(page for (page,) in self.pages.get()))
+    >>> tester = ProcessorTester(Pages(), "user string, page string", "user string, pages string", keys=["user"])
     >>> tester.batch([{"user": "ann", "page": "a"}, {"user": "ann", "page": "b"}])
-    [{'user': 'ann', 'n': 2}]
+    [{'user': 'ann', 'pages': 'ab'}]
     >>> tester.batch([{"user": "ann", "page": "c"}])
-    [{'user': 'ann', 'n': 3}]
+    [{'user': 'ann', 'pages': 'abc'}]
     """
 
     def __init__(

@@ -296,18 +296,10 @@ class _RowsRuntime:
     def fields(self, schema: object) -> tuple[Field, ...]:
         return fields_of(struct_of(schema))
 
-    def processor(
-        self,
-        processor: object,
-        output: object,
-        time_mode: TimeMode,
-        initial: object,
-        keys: Sequence[Field],
-        *,
-        pandas: bool,
-    ) -> ProcessorCode:
-        if initial is not None:
-            _refuse("an initial state")
+    def initial_state(self, grouped: object, keys: object, title: str) -> NoReturn:
+        _refuse("an initial state")
+
+    def processor(self, processor: object, output: object, time_mode: TimeMode, *, pandas: bool) -> ProcessorCode:
         return processor_code(processor, output, time_mode, self._timezone, pandas=pandas, parse=struct_of)
 
     def group_state(

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tailrace.env.files.disk import Disk
@@ -71,7 +72,8 @@ class SparkLogFolder:
         """Put the file in place of what is there, whole and durably."""
         target, backup = self.root / path, self.root / BACKUP
         temporary = backup / f"{path.replace('/', '-')}.tmp"
-        try:
+        why = "Spark's checkpoint is not what the state says, and its files must be written anew"
+        with _needing_a_writable_folder(f"write {target}", why):
             self._disk.make_folder(backup)
             self._disk.make_folder(target.parent)
             self._disk.remove(temporary)
@@ -79,11 +81,6 @@ class SparkLogFolder:
             self._disk.remove(_checksum_of(target))
             self._disk.replace(temporary, target)
             self._disk.sync_folder(target.parent)
-        except OSError as error:
-            raise CheckpointError(
-                f"Cannot write {target}: {error.strerror or error}. Spark's checkpoint is not what the state says, and "
-                "its files must be written anew; make its folder writable, then start the query again."
-            ) from error
 
     def remove_checksums(self) -> None:
         """So that Spark reads what is there. Those of files that were lost would be taken for those of new ones."""
@@ -96,18 +93,26 @@ class SparkLogFolder:
     def move_to_backup(self, path: str) -> None:
         """Take the file out of the log, durably. One that is gone already is fine."""
         source, target = self.root / path, self.root / BACKUP / path
-        try:
+        with _needing_a_writable_folder(
+            f"move {source} to {target.parent}", "Spark's checkpoint is ahead of the state"
+        ):
             self._disk.make_folder(target.parent)
             for one, other in ((_checksum_of(source), _checksum_of(target)), (source, target)):
                 if self._disk.exists(one):
                     self._disk.replace(one, other)
             self._disk.sync_folder(target.parent)
             self._disk.sync_folder(source.parent)
-        except OSError as error:
-            raise CheckpointError(
-                f"Cannot move {source} to {target.parent}: {error.strerror or error}. Spark's checkpoint is ahead of "
-                "the state; make its folder writable, then start the query again."
-            ) from error
+
+
+@contextmanager
+def _needing_a_writable_folder(what: str, why: str) -> Iterator[None]:
+    """Around what a start does to the checkpoint. ``why`` it has to be done."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"Cannot {what}: {error.strerror or error}. {why}; make its folder writable, then start the query again."
+        ) from error
 
 
 class SparkLogObjects:

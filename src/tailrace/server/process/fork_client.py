@@ -22,7 +22,6 @@ import os
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -177,23 +176,10 @@ def _launched(place: ForkFolder, environment: Mapping[str, str], deadline: float
     """
     _sweep(os.path.dirname(place.path))
     with scratch.open_log(place.log) as log:
-        process = subprocess.Popen(
-            [sys.executable, *_FORKSERVER_WORDS],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            close_fds=True,
-            cwd=place.path,
-            env=dict(environment),
-            process_group=0,
+        process = processes.start_interpreter(
+            _FORKSERVER_WORDS, place.path, place.path, environment, log, own_group=True
         )
     _started.append(process)
-    assert process.stdin is not None
-    try:
-        process.stdin.write(place.path.encode() + b"\n")
-        process.stdin.close()
-    except BrokenPipeError:
-        pass  # it has ended
     while clock.monotonic() < deadline:
         line = _connect(place)
         if line is not None:

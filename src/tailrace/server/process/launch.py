@@ -21,7 +21,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -246,22 +245,7 @@ def _spawn(config: ProcessConfig, folder: ServerFolder) -> Process:
         forked = fork_server(config, environment, folder.path, log)
         if forked is not None:
             return forked
-        process = subprocess.Popen(
-            [sys.executable, *SERVER_WORDS],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            close_fds=True,
-            cwd=folder.path,
-            env=environment,
-        )
-    assert process.stdin is not None
-    try:
-        process.stdin.write(config.to_json().encode() + b"\n")
-        process.stdin.close()
-    except BrokenPipeError:
-        pass  # it has ended: its code and its log say why
-    return process
+        return processes.start_interpreter(SERVER_WORDS, config.to_json(), folder.path, environment, log)
 
 
 def _host(executor: processes.ProcessFacts) -> str:

@@ -101,18 +101,11 @@ class SparkRuntime:
     def fields(self, schema: object) -> tuple[Field, ...]:
         return fields_of(struct_of(schema))
 
-    def processor(
-        self,
-        processor: object,
-        output: object,
-        time_mode: TimeMode,
-        initial: object,
-        keys: Sequence[Field],
-        *,
-        pandas: bool,
-    ) -> ProcessorCode:
-        code = processor_code(processor, output, time_mode, timezone_of(self._spark), pandas=pandas)
-        return code if initial is None else replace(code, initial=initial_of(initial, keys, code.title))
+    def processor(self, processor: object, output: object, time_mode: TimeMode, *, pandas: bool) -> ProcessorCode:
+        return processor_code(processor, output, time_mode, timezone_of(self._spark), pandas=pandas)
+
+    def initial_state(self, grouped: object, keys: Sequence[Field], title: str) -> Callable[[], object]:
+        return initial_of(grouped, keys, title)
 
     def group_state(
         self, function: object, output: object, state: object, timeout: str, *, watermarked: bool

@@ -8,9 +8,8 @@ Invariants
 - ``evict`` is no change of the state: it is for records that are in a segment from then on. No log knows them, so that
   there is nothing to undo; or a log has made them and no later one has changed them: then that log forgets them, and
   whoever has the segment drops them from there when the log is undone.
-- Room for records grows by doubling, that for strings by half, or to what is needed. Shards start from different
-  capacities (``stagger``), so that hash-balanced shards do not all grow in the same epoch: the work of growing is
-  spread over a whole doubling of the state.
+- Shards start from different capacities (``stagger``), so that hash-balanced shards do not all grow in the same epoch:
+  the work of growing (``arrays``) is spread over a whole doubling of the state.
 
 Threads: one at a time.
 """
@@ -24,15 +23,14 @@ from tailrace.state.hash_table import kernels as tk
 from tailrace.state.hash_table import lookup_kernels as lk
 from tailrace.state.hash_table import session_kernels as sk
 from tailrace.state.hash_table import upkeep_kernels as uk
-from tailrace.state.hash_table.arrays import empty_panes, grown, index_slots, record_matrix
+from tailrace.state.hash_table.arrays import FIRST_ROWS, TableArrays
 from tailrace.state.hash_table.batch_merge import copied_rows, merge_states
 from tailrace.state.hash_table.eviction import EvictionPolicy
-from tailrace.state.hash_table.undo_logs import UndoLogs
+from tailrace.state.hash_table.undo_logs import UndoLogs, grown
 from tailrace.state.layout import PANE, VALID, RecordLayout
 from tailrace.state.rows.rows import Rows
 from tailrace.state.rows.value_kernels import copy_out, heap_needed
 
-_FIRST_ROWS = 64
 _STAGGER_STEPS = 16
 _NO_OVERRIDE = np.empty(0, np.int64)
 _FOREVER = 2**63 - 1
@@ -44,35 +42,27 @@ class Table:
     ) -> None:
         self.layout = layout
         self._eviction = EvictionPolicy(policy)
-        rows = int(_FIRST_ROWS * 2 ** (stagger % _STAGGER_STEPS / _STAGGER_STEPS))
+        rows = int(FIRST_ROWS * 2 ** (stagger % _STAGGER_STEPS / _STAGGER_STEPS))
         while rows < rows_expected:
             rows *= 2
-        self._counters = np.zeros(tk.COUNTERS, np.int64)
-        self._records = record_matrix(rows, layout.words + 1)
-        self._links = np.empty(rows, np.int32)
-        self._free = np.empty(rows, np.int32)
-        self._index = np.full(index_slots(rows), -1, np.int64)
-        self._panes = empty_panes(8)
-        self._arena = np.empty(1024 if layout.has_bytes else 0, np.uint8)
-        self._undo = UndoLogs(self._counters, layout.words)
+        self._arrays = TableArrays(layout, rows)
+        self._undo = UndoLogs(self._arrays.counters, layout.words)
 
     @property
     def rows(self) -> int:
-        return int(self._counters[tk.LIVE])
+        return int(self._arrays.counters[tk.LIVE])
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held for live state and for undoing; freshly grown, untouched room is not counted."""
-        used = int(self._counters[tk.ROWS_END])
-        fixed = used * (self.layout.words * 8 + 16) + self._index.nbytes + self._panes.nbytes
-        fixed += self._eviction.nbytes
-        return fixed + int(self._counters[tk.ARENA_END]) + self._undo.nbytes
+        return self._arrays.nbytes + self._eviction.nbytes + self._undo.nbytes
 
     # Changing --------------------------------------------------------------------------------------------------------
 
     def begin(self, rows_expected: int) -> None:
         """Open a new undo log; later changes belong to it."""
-        if self._counters[tk.ARENA_WASTE] * 2 > self._counters[tk.ARENA_END] > 1 << 16:
+        arrays = self._arrays
+        if arrays.counters[tk.ARENA_WASTE] * 2 > arrays.counters[tk.ARENA_END] > 1 << 16:
             self.compact()
         self._undo.open(rows_expected)
 
@@ -90,6 +80,7 @@ class Table:
 
         ``states_merged``: what batch merges do has been done, with the records of this table.
         """
+        arrays = self._arrays
         if self.layout.batch_merges and not replace and not states_merged:
             merged = self._with_states_merged(rows, heap, lo, hi)
             rows, heap, lo, hi = merged.words, merged.heap, 0, len(merged)
@@ -101,20 +92,20 @@ class Table:
             at = tk.merge_rows(
                 rows, heap, at, hi, replace, log.stamp,
                 layout.program, layout.bytes_words, layout.key_words, layout.key_mask,
-                self._index, self._records, self._links, self._free, self._panes, self._arena,
-                log.rows, log.images, self._counters,
+                arrays.index, arrays.records, arrays.links, arrays.free, arrays.panes, arrays.arena,
+                log.rows, log.images, arrays.counters,
             )  # fmt: skip
-            status = self._counters[tk.STATUS]
+            status = arrays.counters[tk.STATUS]
             if status == tk.DONE:
                 return
             if status == tk.NEED_ROWS:
-                self._grow_rows()
+                arrays.grow_rows()
             elif status == tk.NEED_ARENA:
-                self._grow_arena(int(heap_needed(rows, heap, np.arange(at, hi), layout.bytes_words)))
+                arrays.grow_arena(int(heap_needed(rows, heap, np.arange(at, hi), layout.bytes_words)))
             elif status == tk.NEED_PANES:
-                self._grow_panes()
+                arrays.grow_panes()
             else:
-                overflowed = layout.accumulators[int(self._counters[tk.STATUS_AT])]
+                overflowed = layout.accumulators[int(arrays.counters[tk.STATUS_AT])]
                 raise SumOverflowError(f"a sum left the range of {overflowed.type}")
 
     def _with_states_merged(self, words: np.ndarray, heap: np.ndarray, lo: int, hi: int) -> Rows:
@@ -127,57 +118,68 @@ class Table:
 
     def panes(self, below: int) -> np.ndarray:
         """The panes that start before ``below``, ascending, as rows of (start, head, rows, dead)."""
-        out = np.empty((int(self._counters[tk.PANES]), tk.PANE_WORDS), np.int64)
-        count = uk.list_panes(self._panes, below, out)
+        arrays = self._arrays
+        out = np.empty((int(arrays.counters[tk.PANES]), tk.PANE_WORDS), np.int64)
+        count = uk.list_panes(arrays.panes, below, out)
         out = out[:count]
         return out[np.argsort(out[:, 0], kind="stable")]
 
     def expire(self, panes: np.ndarray) -> None:
         """Drop all records of these panes (from ``panes``). Their rows are reused once the log is forgotten."""
+        arrays = self._arrays
         log = self._undo.newest()
-        uk.expire(panes, self._index, self._records, self._links, self._panes, self._counters)
+        uk.expire(panes, arrays.index, arrays.records, arrays.links, arrays.panes, arrays.counters)
         log.expired = np.concatenate([log.expired, panes])
 
     def remove(self, rows: np.ndarray) -> None:
         """Take single records away, by row number. Merging their keys again, even under the same log, starts anew."""
+        arrays = self._arrays
         if not len(rows):
             return
         chosen = np.array(rows, np.int64)
-        done = int(uk.remove(chosen, self._index, self._records, self._panes, self._counters))
+        done = int(uk.remove(chosen, arrays.index, arrays.records, arrays.panes, arrays.counters))
         self._undo.newest().removed.append(chosen[:done])
         if done < len(chosen):
             raise ValueError(f"row {chosen[done]} was to be removed, but holds no record")
 
     def set_word(self, rows: np.ndarray, word: int, bit: int, value: int) -> None:
         """One word of records that the newest log has changed: undoing it brings back the whole record anyway."""
-        self._records[rows, word] = value
-        self._records[rows, VALID] |= 1 << bit
+        arrays = self._arrays
+        arrays.records[rows, word] = value
+        arrays.records[rows, VALID] |= 1 << bit
 
     def undo(self) -> None:
         """Back to before the newest log was opened."""
+        arrays = self._arrays
         log = self._undo.take_newest()
-        while (self._counters[tk.PANES] + len(log.expired)) * 2 > len(self._panes):
-            self._grow_panes()
+        while (arrays.counters[tk.PANES] + len(log.expired)) * 2 > len(arrays.panes):
+            arrays.grow_panes()
         uk.undo(
-            log.expired, log.removed_rows, log.arena_end, log.arena_waste, self._index, self._records, self._links,
-            self._free, self._panes, log.rows, log.images, self._counters,
+            log.expired, log.removed_rows, log.arena_end, log.arena_waste, arrays.index, arrays.records, arrays.links,
+            arrays.free, arrays.panes, log.rows, log.images, arrays.counters,
         )  # fmt: skip
         self._undo.reopen()
 
     def forget(self) -> None:
         """The oldest log will never be undone."""
+        arrays = self._arrays
         log = self._undo.take_oldest()
         uk.release(
-            log.expired, log.removed_rows, self._records, self._links, self._free, self._panes, self._arena,
-            self.layout.bytes_words, self._counters,
+            log.expired, log.removed_rows, arrays.records, arrays.links, arrays.free, arrays.panes, arrays.arena,
+            self.layout.bytes_words, arrays.counters,
         )  # fmt: skip
+
+    def compact(self) -> None:
+        """Drop the strings that nothing points to."""
+        self._arrays.compact_strings(self._undo)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def rows_of(self, panes: np.ndarray) -> np.ndarray:
         """Row numbers of these panes, pane by pane, oldest row first."""
+        arrays = self._arrays
         out = np.empty(int(panes[:, 2].sum()), np.int64)
-        uk.pane_rows(panes, self._records, self._links, out)
+        uk.pane_rows(panes, arrays.records, arrays.links, out)
         return out
 
     def all_rows(self) -> np.ndarray:
@@ -213,17 +215,17 @@ class Table:
 
     def alive(self, rows: np.ndarray) -> np.ndarray:
         """Which of these row numbers hold a record."""
-        there: np.ndarray = self._records[rows, self.layout.words] >= 0
+        there: np.ndarray = self._arrays.records[rows, self.layout.words] >= 0
         return there
 
     def word(self, rows: np.ndarray, word: int) -> np.ndarray:
         """One word of these records."""
-        words: np.ndarray = self._records[rows, word]
+        words: np.ndarray = self._arrays.records[rows, word]
         return words
 
     def words(self, rows: np.ndarray) -> np.ndarray:
         """All words of these records; strings as positions in the arena."""
-        words: np.ndarray = self._records[rows, : self.layout.words]
+        words: np.ndarray = self._arrays.records[rows, : self.layout.words]
         return words
 
     def locate(self, rows: Rows) -> np.ndarray:
@@ -231,20 +233,22 @@ class Table:
 
         Only what comes before the accumulators is looked at: rows may be of another layout with the same keys.
         """
+        arrays = self._arrays
         out = np.empty(len(rows), np.int64)
         lk.locate(
             rows.words, rows.heap, 0, len(rows), self.layout.key_words, self.layout.key_mask,
-            self._index, self._records, self._arena, out,
+            arrays.index, arrays.records, arrays.arena, out,
         )  # fmt: skip
         return out
 
     def with_hashes(self, hashes: np.ndarray, panes: np.ndarray | None = None) -> np.ndarray:
         """Row numbers of all records with one of these hashes, in the pane beside it (0 where none is given)."""
+        arrays = self._arrays
         panes = np.zeros(len(hashes), np.int64) if panes is None else panes
         found, done = [np.empty(0, np.int64)], 0
         out, count = np.empty(len(hashes) + 16, np.int64), np.zeros(1, np.int64)
         while done < len(hashes):
-            done = int(lk.with_hashes(hashes, panes, done, self._index, self._records, out, count))
+            done = int(lk.with_hashes(hashes, panes, done, arrays.index, arrays.records, out, count))
             found.append(out[: count[0]].copy())
             if not count[0]:
                 out = np.empty(2 * len(out), np.int64)
@@ -257,14 +261,15 @@ class Table:
 
         See ``session_kernels``. ``ended``: only sessions whose newest record is given.
         """
+        arrays = self._arrays
         out, numbers = np.empty(len(rows) + 16, np.int64), np.empty(len(rows) + 16, np.int64)
-        seen, ends = np.zeros(len(self._records), np.uint8), np.zeros(2, np.int64)
+        seen, ends = np.zeros(len(arrays.records), np.uint8), np.zeros(2, np.int64)
         scratch = np.empty((1, self.layout.words), np.int64)
         done = 0
         while True:
             done = sk.session_rows(
                 rows, done, ended, gap, low, high, self.layout.key_words, self.layout.key_mask,
-                self._index, self._records, self._arena, scratch, seen, out, numbers, ends,
+                arrays.index, arrays.records, arrays.arena, scratch, seen, out, numbers, ends,
             )  # fmt: skip
             if done == len(rows):
                 break
@@ -273,12 +278,12 @@ class Table:
         return out[:count], np.searchsorted(numbers[:count], np.arange(sessions + 1))
 
     def pane_starts(self, rows: np.ndarray) -> np.ndarray:
-        starts: np.ndarray = self._records[rows, PANE]
+        starts: np.ndarray = self._arrays.records[rows, PANE]
         return starts
 
     def tombstones(self, rows: np.ndarray) -> np.ndarray:
         """Which of these records hold no accumulator."""
-        empty: np.ndarray = self._records[rows, VALID] & ~self.layout.key_mask == 0
+        empty: np.ndarray = self._arrays.records[rows, VALID] & ~self.layout.key_mask == 0
         return empty
 
     def rows_in_windows(self, targets: Rows, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -286,47 +291,53 @@ class Table:
 
         ``offsets``: of the window's panes, from its start on.
         """
+        arrays = self._arrays
         room = len(targets) * len(offsets)
         rows, windows = np.empty(room, np.int64), np.empty(room, np.int64)
         count = uk.find_panes(
             targets.words, targets.heap, offsets, self.layout.key_words, self.layout.key_mask,
-            self._index, self._records, self._arena, rows, windows,
+            arrays.index, arrays.records, arrays.arena, rows, windows,
         )  # fmt: skip
         return rows[:count], windows[:count]
 
     def missing(self, words: np.ndarray, heap: np.ndarray, lo: int, hi: int) -> np.ndarray:
         """Which of ``words[lo:hi]`` have no record here, as numbers of rows of ``words``."""
+        arrays = self._arrays
         out = np.empty(hi - lo, np.int64)
         count = lk.missing(
             words, heap, lo, hi, self.layout.key_words, self.layout.key_mask,
-            self._index, self._records, self._arena, out,
+            arrays.index, arrays.records, arrays.arena, out,
         )  # fmt: skip
         return out[:count]
 
     def outlasting(self, rows: Rows, panes: np.ndarray, word: int, after: int) -> np.ndarray:
         """Which of these rows have a record with their key, in one of the panes, whose ``word`` is beyond ``after``."""
+        arrays = self._arrays
         out = np.zeros(len(rows), np.bool_)
         lk.outlasting(
             rows.words, rows.heap, panes, word, after, self.layout.key_words, self.layout.key_mask,
-            self._index, self._records, self._arena, out,
+            arrays.index, arrays.records, arrays.arena, out,
         )  # fmt: skip
         return out
 
     def heap_needed(self, rows: np.ndarray) -> int:
+        arrays = self._arrays
         if not self.layout.has_bytes:
             return 0
-        return int(heap_needed(self._records, self._arena, rows, self.layout.bytes_words))
+        return int(heap_needed(arrays.records, arrays.arena, rows, self.layout.bytes_words))
 
     def copy(self, rows: np.ndarray, panes: np.ndarray = _NO_OVERRIDE) -> Rows:
         """Records as partials, row by row, with other panes where given."""
+        arrays = self._arrays
         out = Rows(np.empty((len(rows), self.layout.words), np.int64), np.empty(self.heap_needed(rows), np.uint8))
-        copy_out(self._records, self._arena, rows, panes, self.layout.bytes_words, out.words, 0, out.heap, 0)
+        copy_out(arrays.records, arrays.arena, rows, panes, self.layout.bytes_words, out.words, 0, out.heap, 0)
         return out
 
     def gather(self, rows: np.ndarray, out: Rows, at: int, heap_start: int) -> None:
         """Copy records to ``out.words[at:]``, which lies column by column, and their strings to ``heap_start`` on."""
+        arrays = self._arrays
         uk.gather_columns(
-            self._records, self._arena, rows, self.layout.bytes_words, out.words.T, at, out.heap, heap_start
+            arrays.records, arrays.arena, rows, self.layout.bytes_words, out.words.T, at, out.heap, heap_start
         )
 
     # Eviction --------------------------------------------------------------------------------------------------------
@@ -334,27 +345,30 @@ class Table:
     def hint(self, rows: Rows, epoch: int) -> None:
         """A later epoch will use these keys and panes."""
         at = self.locate(rows)
-        self._eviction.hint(at[at >= 0], epoch, len(self._records))
+        self._eviction.hint(at[at >= 0], epoch, len(self._arrays.records))
 
     def eviction_candidates(self, count: int, epoch: int = 0) -> np.ndarray:
         """Row numbers of up to ``count`` records that no log has changed, pane by pane, chosen by the policy.
 
         ``epoch``: the newest that was applied.
         """
+        arrays = self._arrays
         rows = self.all_rows()
-        stamps = self._records[rows, self.layout.words]
+        stamps = arrays.records[rows, self.layout.words]
         if self._undo.oldest_stamp is not None:
             free_to_go = stamps < self._undo.oldest_stamp
             rows, stamps = rows[free_to_go], stamps[free_to_go]
-        return self._eviction.choose(rows, stamps, count, epoch, len(self._records))
+        return self._eviction.choose(rows, stamps, count, epoch, len(arrays.records))
 
     def made_by(self, number: int) -> np.ndarray:
         """Row numbers of the records that this log (0: the oldest) has made and that no later one has changed."""
+        arrays = self._arrays
         log = list(self._undo)[number]
         rows = log.made_rows
-        there = np.zeros(len(self._records), bool)  # and not in a pane that has expired, to come back if that is undone
+        # Not those in a pane that has expired: they come back if that is undone.
+        there = np.zeros(len(arrays.records), bool)
         there[self.all_rows()] = True
-        made: np.ndarray = rows[there[rows] & (self._records[rows, self.layout.words] == log.stamp)]
+        made: np.ndarray = rows[there[rows] & (arrays.records[rows, self.layout.words] == log.stamp)]
         return made
 
     def evict(self, rows: np.ndarray) -> None:
@@ -362,83 +376,7 @@ class Table:
 
         Row numbers change.
         """
-        end, width = int(self._counters[tk.ROWS_END]), self._records.shape[1]
-        stays = self._records[:end, width - 1] != tk.FREE
-        stays[rows] = False
-        left = int(stays.sum())
-        moved = np.where(stays, np.cumsum(stays) - 1, -1)
-        room = len(self._records)
-        while room // 2 >= max(left + left // 4, _FIRST_ROWS):
-            room //= 2
-        pane_slots = len(self._panes)
-        while pane_slots > max(8, 4 * self._counters[tk.PANES]):
-            pane_slots //= 2
-        # All room first: what is changed below cannot fail half-way.
-        records, links, free = record_matrix(room, width), np.empty(room, np.int32), np.empty(room, np.int32)
-        index, panes = np.full(index_slots(room), -1, np.int64), empty_panes(pane_slots)
-        logs = self._undo.renumbered(moved)
-        arena = self._fresh_arena() if self.layout.has_bytes else None
-        kept_panes = uk.repack(
-            moved, self._records, self._links, self._index, self._panes, records, links, index, panes
-        )
-        self._undo.renumber(logs)
-        self._records, self._links, self._free, self._index, self._panes = records, links, free, index, panes
-        self._counters[tk.ROWS_END], self._counters[tk.FREE_END] = left, 0
-        self._counters[tk.LIVE] -= len(rows)
-        self._counters[tk.PANES] = kept_panes
-        self._eviction.moved(stays)
-        if arena is not None:
-            self._move_strings(arena)
-
-    # Room ------------------------------------------------------------------------------------------------------------
-
-    def _grow_rows(self) -> None:
-        """All or nothing: kernels trust these arrays to be of one length, and memory may run out at any of them."""
-        rows = 2 * len(self._records)
-        records = record_matrix(rows, self._records.shape[1])
-        records[: len(self._records)] = self._records
-        links, free, index = grown(self._links, rows), grown(self._free, rows), self._index
-        if index_slots(rows) > len(index):
-            index = np.full(index_slots(rows), -1, np.int64)
-            uk.rehash(self._index, index)
-        self._records, self._links, self._free, self._index = records, links, free, index
-
-    def _grow_panes(self) -> None:
-        panes = empty_panes(2 * len(self._panes))
-        uk.rehash_panes(self._panes, panes)
-        self._panes = panes
-
-    def _grow_arena(self, needed: int) -> None:
-        """By half at least, and so that ``needed`` bytes more have room."""
-        end = int(self._counters[tk.ARENA_END])
-        self._arena = grown(self._arena, max(len(self._arena) + len(self._arena) // 2, end + needed))
-
-    def compact(self) -> None:
-        """Drop the strings that no record and no undo log points to, and most of the room that they took."""
-        self._move_strings(self._fresh_arena())
-
-    def _fresh_arena(self) -> np.ndarray:
-        """Room for all strings. Of a record and of its image the string may be one; copied, it is two."""
-        needed, words = int(self._counters[tk.ARENA_END]), self.layout.bytes_words
-        for log in self._undo:
-            needed += int(heap_needed(log.images, self._arena, np.arange(log.images_end), words))
-        return np.empty(needed, np.uint8)
-
-    def _move_strings(self, fresh: np.ndarray) -> None:
-        """To other room, of which only as much is kept as they need to grow by half.
-
-        Room that nobody writes to is not free of charge: it lies where others have written before (``kept_memory``).
-        """
-        words, rows_end = self.layout.bytes_words, int(self._counters[tk.ROWS_END])
-        end = uk.move_strings(self._records, self.layout.words, rows_end, words, self._arena, fresh, 0)
-        for log in self._undo:
-            end = uk.move_strings(log.images, -1, log.images_end, words, self._arena, fresh, end)
-        for log in self._undo:
-            log.arena_end, log.arena_waste = int(end), 0
-        self._arena = fresh
-        self._counters[tk.ARENA_END], self._counters[tk.ARENA_WASTE] = end, 0
-        if len(fresh) > end + end // 2:
-            fresh.resize(end + end // 2, refcheck=False)
+        self._eviction.moved(self._arrays.evict(rows, self._undo))
 
 
 def key_numbers(rows: Rows, layout: RecordLayout) -> tuple[np.ndarray, np.ndarray]:

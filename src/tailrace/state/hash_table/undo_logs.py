@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tailrace.state.hash_table import kernels as tk
-from tailrace.state.hash_table.arrays import grown
 
 _NO_PANES = np.empty((0, tk.PANE_WORDS), np.int64)
 _NO_ROWS = np.empty(0, np.int64)
@@ -166,3 +165,10 @@ class UndoLogs:
 def _moved(rows: np.ndarray, moved: np.ndarray) -> np.ndarray:
     """Entries of a log (``row`` or ``~row``) with the rows' new numbers."""
     return np.where(rows < 0, ~moved[np.where(rows < 0, ~rows, 0)], moved[np.where(rows < 0, 0, rows)])
+
+
+def grown(array: np.ndarray, length: int) -> np.ndarray:
+    """A longer copy; what is new holds anything."""
+    new = np.empty((length, *array.shape[1:]), array.dtype)
+    new[: len(array)] = array
+    return new

@@ -28,7 +28,6 @@ its own writes the buffer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -46,18 +45,13 @@ from tailrace.state.segments.fingerprint_index import candidate_positions
 from tailrace.state.segments.positions import RecordPositions, SegmentIndex, SegmentLookup
 from tailrace.state.segments.reader import SegmentReader, ids_of, positions_in
 from tailrace.state.segments.segment import Segment
+from tailrace.state.segments.taken_records import TakenRecords
+from tailrace.state.segments.write_back import WriteBackBuffer
 from tailrace.state.segments.writer import DiskWriter, MemoryWriter
 from tailrace.state.tiers import newest_to_merge
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 _PIECE_BYTES = 8 << 20
-
-
-@dataclass
-class _Taken:
-    segment: Segment
-    at: np.ndarray
-    removed: bool = False  # it did not come into a table, but was removed
 
 
 @dataclass(frozen=True)
@@ -85,13 +79,12 @@ class SpilledRecords:
         self._folder = folder
         self._amplification_max = tuning.max_space_amplification
         self._segments: list[Segment] = []
-        self._taken: dict[int, list[_Taken]] = {}  # by epoch
+        self._taken = TakenRecords()
         self._of_epoch: dict[int, list[Segment]] = {}
         self.reads = SegmentReader(layout, memory_bytes, tuning.spilled)
         self._direct = tuning.spilled.reads == "direct"
         self._pause = tuning.spilled.pause
-        self._writer: ThreadPoolExecutor | None = None
-        self._writing: Future[None] | None = None
+        self._buffer = WriteBackBuffer(folder, direct=self._direct)
         self.compactions = 0
         self.compaction_cpu_s = 0.0
 
@@ -109,8 +102,7 @@ class SpilledRecords:
     @property
     def index_bytes(self) -> int:
         """Bytes of memory of the indexes."""
-        taken = sum(part.at.nbytes for parts in self._taken.values() for part in parts)
-        return taken + sum(segment.index_bytes for segment in self._segments)
+        return self._taken.nbytes + sum(segment.index_bytes for segment in self._segments)
 
     @property
     def buffered_bytes(self) -> int:
@@ -151,7 +143,7 @@ class SpilledRecords:
     def take_positions(self, epoch: int, places: RecordPositions) -> None:
         """Records that were looked up are owned by the caller from now on."""
         for segment, at in places.by_segment():
-            self._take(epoch, segment, at)
+            self._taken.take(epoch, segment, at)
         self.reads.drop(places.ids(places.firsts()))
 
     def cache_copies(self, found: SegmentLookup, chosen: np.ndarray) -> None:
@@ -160,10 +152,6 @@ class SpilledRecords:
             on_disk = np.array([not segment.in_memory for segment in found.positions.segments], bool)
             stays = np.flatnonzero(chosen & on_disk[found.positions.owners])
             self.reads.keep(found.positions.ids(stays), Rows(found.rows.words[stays], found.rows.heap))
-
-    def _take(self, epoch: int, segment: Segment, at: np.ndarray, *, removed: bool = False) -> None:
-        self._taken.setdefault(epoch, []).append(_Taken(segment, at, removed))
-        segment.mark(at, dead=True)
 
     def lookup_all(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> SegmentLookup:
         """As ``lookup``, for rows of all shards, sorted by shard. ``keep``: they may be looked for again."""
@@ -187,32 +175,30 @@ class SpilledRecords:
 
     def take_found(self, epoch: int, found: FoundRecords, chosen: np.ndarray) -> Rows:
         """Some of the records that ``with_hashes`` has found, from now on owned by the caller."""
-        self._take(epoch, found.segment, found.at[chosen])
+        self._taken.take(epoch, found.segment, found.at[chosen])
         return Rows(found.rows.words[chosen], found.rows.heap)
 
     def remove_found(self, epoch: int, found: FoundRecords, chosen: np.ndarray) -> None:
         """Remove some of the found records, as part of the epoch; ``removed`` lists them."""
-        self._take(epoch, found.segment, found.at[chosen], removed=True)
+        self._taken.take(epoch, found.segment, found.at[chosen], removed=True)
 
     def removed(self, epoch: int) -> tuple[Rows, np.ndarray]:
         """Copies of the records that the epoch has removed here, and their shards."""
         rows, shards = [], [np.empty(0, np.int64)]
-        for part in self._taken.get(epoch, ()):
-            if part.removed:
-                own = part.segment.shards_of(part.at)
-                rows.append(part.segment.copied(part.at[own >= 0]))
-                shards.append(own[own >= 0])
+        for segment, at in self._taken.removed(epoch):
+            own = segment.shards_of(at)
+            rows.append(segment.copied(at[own >= 0]))
+            shards.append(own[own >= 0])
         return concat_rows(rows, self._layout), np.concatenate(shards)
 
     def undo(self, epoch: int) -> None:
         for segment in self._of_epoch.pop(epoch, ()):
             self._segments.remove(segment)
             segment.close()
-        for part in self._taken.pop(epoch, ()):
-            part.segment.mark(part.at, dead=False)
+        self._taken.undo(epoch)
 
     def forget(self, epoch: int) -> None:
-        self._taken.pop(epoch, None)
+        self._taken.forget(epoch)
         self._of_epoch.pop(epoch, None)
 
     def changed_count(self, epoch: int) -> int:
@@ -304,7 +290,7 @@ class SpilledRecords:
 
         ``epoch``: an undoable one that has made them what they are.
         """
-        self._finish_writing()
+        self._buffer.finish(self._segments)
         writer = MemoryWriter(self._layout, count)
         for shard, rows in parts:
             at = np.arange(len(rows), dtype=np.int64)
@@ -317,35 +303,17 @@ class SpilledRecords:
 
     def write_buffer(self) -> None:
         """Begin to write the write-back buffer in the background."""
-        segment = self._segments[-1] if self._segments else None
-        if segment is None or not segment.buffered_bytes or self._writing is not None:
-            return
-        if self._writer is None:
-            self._writer = ThreadPoolExecutor(1, "tailrace-evict")
-        self._writing = self._writer.submit(self._write_out, segment)
-
-    def _write_out(self, segment: Segment) -> None:
-        segment.write_out(self._folder, direct=self._direct)
+        if self._segments and self._segments[-1].buffered_bytes:
+            self._buffer.write(self._segments[-1])
 
     def wait_for_writes(self) -> None:
         """Until the buffer is written, or cannot be."""
-        if self._writing is not None:
-            self._writing.exception()
+        self._buffer.wait()
 
     def raise_failed_write(self) -> None:
         """Try once more to write a buffer that could not be written, and raise the error of the disk."""
-        if self._writing is not None and self._writing.done():
-            self._finish_writing()
-
-    def _finish_writing(self) -> None:
-        """Empty the buffer. A segment that cannot be written stays in memory, and a full disk raises here."""
-        if self._writing is not None:
-            with suppress(OSError):
-                self._writing.result()
-            self._writing = None
-        for segment in self._segments:
-            if segment.buffered_bytes:
-                self._write_out(segment)
+        if self._buffer.tried:
+            self._buffer.finish(self._segments)
 
     def take_back(self, shards: Sequence[int]) -> None:
         """The records that the newest segment got of these shards stay in their tables."""
@@ -399,22 +367,17 @@ class SpilledRecords:
         self.reads.close()
         for segment in self._segments:
             segment.close()
-        if self._writer is not None:
-            self._writer.shutdown()
-        self._segments, self._taken, self._of_epoch = [], {}, {}
-
-    def _still_undoable(self, segment: Segment) -> np.ndarray:
-        """Positions of dead records that an undoable epoch has taken."""
-        parts = [part.at for parts in self._taken.values() for part in parts if part.segment is segment]
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+        self._buffer.close()
+        self._taken.clear()
+        self._segments, self._of_epoch = [], {}
 
     def _needed_bytes(self, segment: Segment) -> float:
-        return (int(segment.live.sum()) + len(self._still_undoable(segment))) * segment.row_bytes
+        return (int(segment.live.sum()) + len(self._taken.of_segment(segment))) * segment.row_bytes
 
     def _close_empty(self) -> None:
         stay = []
         for segment in self._segments:
-            if segment.live.any() or (len(segment.panes) and len(self._still_undoable(segment))):
+            if segment.live.any() or (len(segment.panes) and len(self._taken.of_segment(segment))):
                 stay.append(segment)
             else:
                 segment.close()
@@ -429,7 +392,7 @@ class SpilledRecords:
         """
         place = self._segments.index(old[0])
         self.compactions += 1
-        undoable = [np.sort(self._still_undoable(segment)) for segment in old]
+        undoable = [np.sort(self._taken.of_segment(segment)) for segment in old]
         new: list[tuple[Segment, list[Moved]]] = []
         try:
             for compaction_group in within.parted(compaction_groups, sum(segment.disk_bytes for segment in old)):
@@ -444,8 +407,7 @@ class SpilledRecords:
             raise
         stay = [segment for segment in self._segments if segment not in old]
         self._segments = [*stay[:place], *(made for made, _ in new), *stay[place:]]
-        for parts in self._taken.values():
-            parts[:] = [after for part in parts for after in _followed(part, old, new)]
+        self._taken.follow(old, new)
         for segment in old:
             segment.close()
         for made, _ in new:
@@ -459,12 +421,3 @@ class SpilledRecords:
             for made in new if len(at) else ():
                 which, places = made.places_of(segment, at)
                 self.reads.moved(ids_of(segment, at[which]), made, places)
-
-
-def _followed(part: _Taken, old: Sequence[Segment], new: Sequence[tuple[Segment, list[Moved]]]) -> list[_Taken]:
-    """The positions in the new segments of records that were taken from one of the old ones."""
-    if part.segment not in old:
-        return [part]
-    number = old.index(part.segment)
-    places = [(made, moved[number].places(part.at)) for made, moved in new]
-    return [_Taken(made, at, part.removed) for made, at in places if len(at)]

@@ -221,7 +221,7 @@ def test_hinted_records_of_the_write_back_buffer_need_not_be_read_when_it_is_wri
         if prefetch == "async-io":
             assert store.spilled.reads.nbytes == 0, "who reads at once needs no copy"
             return
-        store.spilled._finish_writing()
+        store.spilled._buffer.finish(store.spilled._segments)
         assert store.disk_bytes and not store.spilled.buffered_bytes
         store.merge(1, [(some, ends)])
         reported = store.spilled.reads.metrics()
