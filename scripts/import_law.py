@@ -137,7 +137,7 @@ OPERATOR_FAMILIES = {"session": "aggregate", "count_window": "aggregate"}
 BUILDS_ON = {"stateful_processor": "process", "top_n": "aggregate"}
 """Operators whose state is that of another one: they know it, and it does not know them."""
 
-KNOW_OPERATORS = ("registry", "ingest", "user_code", "accesses")
+KNOW_OPERATORS = ("registry", "user_code", "accesses")
 """Rooms of operators/ that serve some operators by name. Every other operator package stands by itself: it is known by
 its ``kind`` module, and imports shared rooms only.
 """

@@ -20,6 +20,9 @@ from tailrace.operators.windows.panes import Panes
 from tailrace.state.layout import MAX_BITS, Merge, RecordLayout, record_layout
 from tailrace.types import Field
 
+SIDE, TIME = "__side", "__time"
+"""Columns of the rows of two streams that come united: false for the left one, and the row's event time."""
+
 VALUES_MAX = MAX_BITS
 """Of all keys and values of a record together; some values take two."""
 

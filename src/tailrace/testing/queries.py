@@ -28,11 +28,11 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.base import Timed
 from tailrace.operators.exchange import handed_over, in_fixed_order, output_types
 from tailrace.operators.ingest.contract import Ingest
-from tailrace.operators.join.spec import LEFT, RIGHT, SIDE, TIME, JoinSpec
+from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
 from tailrace.operators.output import schema_of
 from tailrace.operators.registry import ingest_of, operator_with
 from tailrace.operators.resources import Resources
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.spec import SIDE, TIME, OperatorSpec
 from tailrace.plan.physical import PhysicalPlan, Stage, plan_query
 from tailrace.spark.epoch.time.epoch_times import EpochTimes, QueryTime
 from tailrace.spark.epoch.time.watermark import Watermark

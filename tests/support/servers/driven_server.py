@@ -21,9 +21,9 @@ from support.servers.state_servers import StandIn, config
 from tailrace.commit.manifest import EMPTY, Manifest, next_objects
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.server.transport.client import StateClient
 from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig

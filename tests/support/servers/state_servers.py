@@ -15,9 +15,9 @@ from tailrace.env import processes
 from tailrace.env.randomness import new_run_id
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.server.process.launch import ensure_server
 from tailrace.server.transport.client import StateClient
 from tailrace.server.transport.server_config import ServerAddress, ServerConfig

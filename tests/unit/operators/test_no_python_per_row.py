@@ -13,10 +13,10 @@ import pytest
 from support.call_counts import calls
 from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.dedup.spec import DeduplicateSpec
-from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.resources import Resources

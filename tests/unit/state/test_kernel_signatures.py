@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from tailrace.env.kernels.compile import KERNELS
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.warm_up import warm_up
 from tailrace.state.layout import Merge

@@ -9,10 +9,10 @@ from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
+from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
 from tailrace.operators.ingest.frame import split
-from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.intervals import warm_up_intervals
 from tailrace.operators.windows.time_window import TimeWindowSpec

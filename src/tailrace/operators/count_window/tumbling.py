@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import finish
+from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named_columns, time_word
 from tailrace.operators.ingest.frame import Frame, by_shard
-from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.store_operator import HintedRecords, RecordSnapshots, record_store

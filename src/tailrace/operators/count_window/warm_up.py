@@ -7,9 +7,9 @@ import pyarrow as pa
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.ingest.rows import RowIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window.sliding import CountPanes
-from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.state.layout import Merge

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.operators.join.spec import SIDE, TIME
+from tailrace.operators.spec import SIDE, TIME
 
 REASON_COLUMN = "tailrace_reason"
 SIDE_COLUMN = "tailrace_side"

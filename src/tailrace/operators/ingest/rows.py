@@ -6,26 +6,47 @@ Threads: an ingest belongs to one task.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts, times_of
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
-from tailrace.operators.ingest.pane_assigner import Placed, Placer
 from tailrace.operators.spec import SentRows
-from tailrace.state.layout import RecordLayout
+from tailrace.state.layout import PANE, RecordLayout
 from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.rows import Rows, concat_rows
+from tailrace.types import Field
 
 
 class RowSpec(SentRows, Protocol):
     @property
     def shards(self) -> int: ...
     def layout(self) -> RecordLayout: ...
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows that stay; their times, panes and starts of windows, where they have such."""
+
+    batch: pa.RecordBatch
+    times: np.ndarray | None = None
+    panes: np.ndarray | None = None
+    starts: np.ndarray | None = None
+
+    def put(self, builder: RowsBuilder, keys: Sequence[Field], layout: RecordLayout) -> None:
+        """The panes and the keys."""
+        if self.panes is not None:
+            builder.words[:, PANE] = self.panes
+        for key, place in zip(keys, layout.keys, strict=False):
+            builder.put(self.batch.column(key.name), key.type, place.word, place.bit)
+        if self.starts is not None:
+            place = layout.keys[-1]
+            builder.words[:, place.word] = self.starts
+            builder.set_bit(place.bit, None)
 
 
 class RowIngestBase:
@@ -87,15 +108,3 @@ class PassingIngest(RowIngestBase):
         if self._time is not None:
             times_of(batch, self._time.name, self.counts)
         return batch, None
-
-
-class RowIngest(RowIngestBase):
-    """For operators that keep every row of a window. Rows are late as they are for partial aggregates."""
-
-    def __init__(self, spec: AggregateSpec, late_before: int, epoch: int | None = None) -> None:
-        super().__init__(spec)
-        self._placer = Placer(spec, late_before, epoch, self.counts)
-
-    def _ingest_batch(self, batch: pa.RecordBatch) -> Rows:
-        self.counts.rows += len(batch)
-        return self._built(self._placer.placed(batch))

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.ingest.rows import RowIngestBase
-from tailrace.operators.join.spec import LEFT, RIGHT, SIDE, TIME, JoinSpec
+from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
+from tailrace.operators.spec import SIDE, TIME
 from tailrace.state.rows import columns
 from tailrace.types import DataType
 

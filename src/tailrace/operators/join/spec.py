@@ -20,12 +20,11 @@ from typing import ClassVar
 
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.operators.spec import FinalRowsSpec
+from tailrace.operators.spec import SIDE, TIME, FinalRowsSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, window_of
 
-SIDE, TIME = "__side", "__time"
 LEFT, RIGHT = 0, 1
 SPAN_MAX = 2**60
 """Times are computed in 64 bits: spans up to this (36,000 years) leave room for them."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tailrace.api.relations import Ranking
+from tailrace.operators.aggregate.ingest.rows import RowIngest
 from tailrace.operators.ingest.contract import Ingest, IngestContext
-from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.kind import OperatorKind, OperatorRuntime
 from tailrace.operators.top_n.describe import DESCRIPTION
 from tailrace.operators.top_n.ingest import TopNIngest

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from tailrace.api.options import Route
 from tailrace.api.relations import Join, JoinSide, Relation, SparkHop, sources_of
-from tailrace.operators.join.spec import LEFT, RIGHT, SIDE, TIME, JoinSpec
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
+from tailrace.operators.spec import SIDE, TIME, OperatorSpec
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.transport.server_config import Access
 from tailrace.spark.sources.hops import made_by_hop

@@ -18,9 +18,10 @@ from tailrace.lab.gadget.traces.trace import Operation, TraceError
 from tailrace.operators.accesses.recorder import RecordedOperator, recording_metadata
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.join.spec import SIDE, TIME, How, JoinKind, JoinSpec
+from tailrace.operators.join.spec import How, JoinKind, JoinSpec
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.registry import ingest_of, operator_of
+from tailrace.operators.spec import SIDE, TIME
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.frame import Frame, split
-from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import HASH, Merge
@@ -331,7 +331,7 @@ def test_batches_too_large_to_be_one_are_all_ingested(monkeypatch: pytest.Monkey
         def to_batches(self) -> list[pa.RecordBatch]:
             return self._batches
 
-    monkeypatch.setattr("tailrace.operators.ingest.partials.pa.Table", Apart)
+    monkeypatch.setattr("tailrace.operators.aggregate.ingest.partials.pa.Table", Apart)
     got = PartialIngest(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows[:3]), batch_of(rows[3:])])
     monkeypatch.undo()
     answers = []

@@ -31,9 +31,9 @@ from support.operators.session_scenario import (
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
+from tailrace.operators.aggregate.ingest.rows import RowIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest import rows as row_ingest
-from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.session import holistic as session_rows
 from tailrace.operators.session.holistic import SessionRows

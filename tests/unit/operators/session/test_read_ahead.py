@@ -12,8 +12,8 @@ import pytest
 
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Output
+from tailrace.operators.aggregate.ingest.rows import RowIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.holistic import SessionRows
 from tailrace.operators.windows.session_window import SessionWindowSpec

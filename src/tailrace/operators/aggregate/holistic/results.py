@@ -17,8 +17,8 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.accumulators import Accumulator, Output
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
+from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec, needs_rows
-from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.output import output_schema
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.spec import VALUES_MAX

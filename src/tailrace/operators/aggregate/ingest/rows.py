@@ -1,45 +1,23 @@
 """Where a task's rows belong: their panes, and where windows are a user's own, also where these start.
 
 Rows that are late, or of no window for want of a time, are left out here and counted. Whole Arrow batches at a time.
+What stays becomes partials (``partials``), or is sent as it is (``RowIngest``).
+
+Threads: an object belongs to one task.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts, in_time, living, times_of, until_ends
+from tailrace.operators.ingest.rows import Placed, RowIngestBase
 from tailrace.operators.user_code.windows import Assigner
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
-from tailrace.state.layout import PANE, RecordLayout
-from tailrace.state.rows.builder import RowsBuilder
-from tailrace.types import Field
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Rows that stay; their times, panes and starts of windows, where they have such."""
-
-    batch: pa.RecordBatch
-    times: np.ndarray | None = None
-    panes: np.ndarray | None = None
-    starts: np.ndarray | None = None
-
-    def put(self, builder: RowsBuilder, keys: Sequence[Field], layout: RecordLayout) -> None:
-        """The panes and the keys."""
-        if self.panes is not None:
-            builder.words[:, PANE] = self.panes
-        for key, place in zip(keys, layout.keys, strict=False):
-            builder.put(self.batch.column(key.name), key.type, place.word, place.bit)
-        if self.starts is not None:
-            place = layout.keys[-1]
-            builder.words[:, place.word] = self.starts
-            builder.set_bit(place.bit, None)
+from tailrace.state.rows.rows import Rows
 
 
 class Placer:
@@ -86,3 +64,15 @@ class Placer:
     def _stay(self, batch: pa.RecordBatch, late: np.ndarray, known: np.ndarray) -> np.ndarray:
         self._counts.leave_out(batch, late, ~known)
         return np.flatnonzero(known & ~late)
+
+
+class RowIngest(RowIngestBase):
+    """For operators that keep every row of a window. Rows are late as they are for partial aggregates."""
+
+    def __init__(self, spec: AggregateSpec, late_before: int, epoch: int | None = None) -> None:
+        super().__init__(spec)
+        self._placer = Placer(spec, late_before, epoch, self.counts)
+
+    def _ingest_batch(self, batch: pa.RecordBatch) -> Rows:
+        self.counts.rows += len(batch)
+        return self._built(self._placer.placed(batch))

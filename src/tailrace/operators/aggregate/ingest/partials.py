@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
 from tailrace.operators.aggregate.functions.states import state_of
+from tailrace.operators.aggregate.ingest.rows import Placer
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
-from tailrace.operators.ingest.pane_assigner import Placer
 from tailrace.operators.rows.intervals import numbers_of_keys, sessions_of
 from tailrace.operators.rows.keyed import sample
 from tailrace.state.hash_table.batch_merge import put_states
