@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from tailrace.api.checks.formats import FILE_FORMATS, OWN_FORMATS, check_format
 from tailrace.api.checks.late_rows import late_sink
-from tailrace.api.checks.row_writer import check_row_writer
+from tailrace.api.checks.writer import FILE_FORMATS, OWN_FORMATS, check_format, check_row_writer
 from tailrace.api.columns import resolve
 from tailrace.api.definition import (
     AvailableNow,

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tailrace.api.relations import OutputMode, Watermark
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.contract import Ingest, IngestContext
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import StoreChoice
 from tailrace.operators.planning.texts import fields_text
 from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec

@@ -1,7 +1,8 @@
-"""How an operator's state is accessed: what decides the store."""
+"""How an operator's state is accessed, which decides the store that keeps it; and why, as ``explain`` quotes it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -11,3 +12,10 @@ class Pattern(StrEnum):
     RMW = "RMW"  # read, modify, write: one record for each key (and pane), changed in place
     AAR = "AAR"  # append and aligned read: rows by window, which all keys leave at the same time
     AUR = "AUR"  # append and unaligned read: rows by key and window, each read at a time of its own
+
+
+@dataclass(frozen=True)
+class StoreChoice:
+    pattern: Pattern | None  # None: no state is kept
+    reason: str
+    by_user: bool = False

@@ -16,7 +16,7 @@ from tailrace.api.relations import Join, OutputMode, Relation, SparkHop, United,
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.kind import Input
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import StoreChoice
 from tailrace.operators.registry import description_of, inputs_of, plan_operator
 from tailrace.operators.spec import OperatorSpec
 from tailrace.state.tuning import SpillTuning, Tuning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tailrace.api.checks.formats import check_format
+from tailrace.api.checks.writer import check_format
 from tailrace.api.definition import ForeachBatch, Format, Sink
 from tailrace.errors import AnalysisError
 

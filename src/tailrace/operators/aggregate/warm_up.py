@@ -18,7 +18,7 @@ from tailrace.operators.rows.intervals import warm_up_intervals
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, Merge
-from tailrace.state.read_modify_write.warm_up import warm_up_spilled_records
+from tailrace.state.read_modify_write.store import warm_up_spilled_records
 from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 

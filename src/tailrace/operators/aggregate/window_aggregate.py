@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.closing import closed_records
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
@@ -35,7 +34,7 @@ from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.read_modify_write.scan import Choose, every_pane, scan_keys, scan_panes_from
+from tailrace.state.read_modify_write.scan import Choose, every_pane, scan_keys, scan_panes, scan_panes_from
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
@@ -223,6 +222,15 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
 
     def _finish(self, rows: Rows) -> Iterable[pa.RecordBatch]:
         return (finish(piece, self.spec, self._layout) for piece in output_pieces(rows))
+
+
+def closed_records(
+    store: ReadModifyWriteStore, window: TimeWindowSpec, late_before: int, watermark: int
+) -> Iterator[Rows]:
+    """The records of tumbling windows with an end in (late_before, watermark]: those in memory, then those on disk."""
+    if watermark <= late_before:
+        return iter(())
+    return scan_panes(store, lambda panes: window.holding(panes, late_before, watermark)[0], watermark + 1)
 
 
 def _slides(spec: AggregateSpec) -> bool:

@@ -11,8 +11,7 @@ from typing import Any
 
 from tailrace.operators.aggregate.accumulators import Accumulator
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.pattern import Pattern
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import Pattern, StoreChoice
 from tailrace.operators.windows.any_window import AnyWindowSpec
 from tailrace.types import Field
 

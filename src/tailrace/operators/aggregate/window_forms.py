@@ -8,8 +8,7 @@ from tailrace.operators.aggregate.accumulators import Accumulator
 from tailrace.operators.aggregate.spec import AggregateSpec, needs_rows
 from tailrace.operators.aggregate.window_form import WindowForm, WindowStores
 from tailrace.operators.count_window.planning import COUNT
-from tailrace.operators.pattern import Pattern
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import Pattern, StoreChoice
 from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.planning.windows import plan_time_window
 from tailrace.operators.session.planning import DYNAMIC_SESSION, SESSION

@@ -34,11 +34,11 @@ from tailrace.operators.count_window.windows import (
     in_sequence,
     named,
     ranges,
-    time_word,
     windows_of,
 )
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
+from tailrace.operators.rows.places import time_word
 from tailrace.operators.rows.row_index import RowCounts, pieces
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiry
 from tailrace.state.layout import PANE

@@ -7,8 +7,7 @@ from tailrace.operators.aggregate.accumulators import STAMP, Accumulator
 from tailrace.operators.aggregate.functions.counts_and_sums import ROWS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_form import WindowForm, WindowStores
-from tailrace.operators.pattern import Pattern
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import Pattern, StoreChoice
 from tailrace.operators.planning.texts import fields_text
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.types import Field

@@ -26,10 +26,11 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named_columns, time_word
+from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named_columns
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
+from tailrace.operators.rows.places import time_word
 from tailrace.operators.store_operator import HintedRecords, RecordSnapshots, record_store
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.state.hash_table.table import Table

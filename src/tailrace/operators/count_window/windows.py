@@ -118,12 +118,6 @@ def _values(rows: Rows, place: AccumulatorWords, at: np.ndarray) -> np.ndarray:
     return ranks_with_null(decode(words, there, rows.heap, place.type, large=True))
 
 
-def time_word(spec: AggregateSpec, layout: RecordLayout) -> int:
-    """Where the event time of rows that were sent lies."""
-    assert spec.time_column is not None
-    return layout.accumulators[[row.name for row in spec.rows].index(spec.time_column.name)].word
-
-
 def named_columns(rows: Rows, spec: AggregateSpec, layout: RecordLayout) -> dict[str, pa.Array]:
     """Keys and values of rows as they were sent."""
     names = [field.name for field in (*spec.keys, *spec.rows)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tailrace.api.duration import format_duration
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.kind import Description
-from tailrace.operators.pattern import Pattern
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import Pattern, StoreChoice
 from tailrace.operators.planning.texts import fields_text, row_parts
 from tailrace.operators.planning.windows import undropped_text
 

@@ -6,8 +6,7 @@ from tailrace.api.duration import format_duration
 from tailrace.ids import Micros
 from tailrace.operators.join.spec import LEFT, RIGHT, JoinKind, JoinSpec
 from tailrace.operators.kind import Description
-from tailrace.operators.pattern import Pattern
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import Pattern, StoreChoice
 from tailrace.operators.planning.texts import fields_text
 from tailrace.operators.windows.any_window import window_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.api.duration import format_duration
 from tailrace.operators.kind import Description
 from tailrace.operators.lookup.spec import LookupSpec
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import StoreChoice
 from tailrace.operators.planning.texts import fields_text, row_parts
 
 

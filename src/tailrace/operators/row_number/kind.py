@@ -6,8 +6,7 @@ from tailrace.api.relations import OutputMode
 from tailrace.errors import AnalysisError
 from tailrace.operators.ingest.rows import PassingIngest
 from tailrace.operators.kind import Description, OperatorKind, OperatorRuntime
-from tailrace.operators.pattern import Pattern
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import Pattern, StoreChoice
 from tailrace.operators.planning.texts import fields_text, row_parts
 from tailrace.operators.row_number.relation import RowNumbering
 from tailrace.operators.row_number.spec import RowNumberSpec

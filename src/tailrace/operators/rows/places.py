@@ -16,3 +16,10 @@ def place_of(spec: SentRows, name: str, layout: RecordLayout) -> KeyWords | Accu
 def time_place(spec: SentRows, layout: RecordLayout) -> KeyWords | AccumulatorWords | None:
     """Where the event time lies; None: there is none."""
     return None if spec.time_column is None else place_of(spec, spec.time_column.name, layout)
+
+
+def time_word(spec: SentRows, layout: RecordLayout) -> int:
+    """The word of the event time, of rows that have one."""
+    place = time_place(spec, layout)
+    assert place is not None, "rows without an event time"
+    return place.word

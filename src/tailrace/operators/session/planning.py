@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from tailrace.api.windows import DynamicSessionWindow, SessionWindow
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
 from tailrace.operators.aggregate.window_form import WindowForm, WindowStores
-from tailrace.operators.pattern import Pattern
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import Pattern, StoreChoice
 from tailrace.operators.windows.dynamic_session import DynamicSessionSpec
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.layout import Merge

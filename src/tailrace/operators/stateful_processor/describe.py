@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tailrace.operators.kind import Description
-from tailrace.operators.pattern import Pattern
-from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.pattern import Pattern, StoreChoice
 from tailrace.operators.planning.texts import field_text, fields_text
 from tailrace.operators.planning.ttl import CLOCK_TEXTS
 from tailrace.operators.stateful_processor.spec import StatefulProcessorSpec, VariableSpec

@@ -12,8 +12,8 @@ import numpy as np
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.rows.keyed import Keyed
 from tailrace.operators.top_n.kernels import best_rows
-from tailrace.operators.top_n.spec import Order, TopNSpec
-from tailrace.state.layout import VALUE_KIND, AccumulatorWords, KeyWords, RecordLayout
+from tailrace.operators.top_n.spec import Order
+from tailrace.state.layout import VALUE_KIND, RecordLayout
 from tailrace.state.rows.rows import Rows
 from tailrace.types import Field
 
@@ -32,14 +32,6 @@ def order_of(
     places = layout.accumulators
     terms = [(places[at].word, places[at].bit, kinds[at], sign) for at, sign in signs.items()]
     return np.array(terms, np.int64).reshape(-1, 4)
-
-
-def time_place(spec: TopNSpec, layout: RecordLayout) -> KeyWords | AccumulatorWords:
-    """Where the event time of a row lies."""
-    names = [field.name for field in (*spec.keys, *spec.rows)]
-    assert spec.time_column is not None
-    places: list[KeyWords | AccumulatorWords] = [*layout.keys, *layout.accumulators]
-    return places[names.index(spec.time_column.name)]
 
 
 def latest(times: np.ndarray, groups: Keyed) -> np.ndarray:

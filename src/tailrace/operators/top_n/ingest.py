@@ -13,7 +13,8 @@ import pyarrow as pa
 from tailrace.operators.ingest.event_time import in_time, living
 from tailrace.operators.ingest.rows import RowIngestBase
 from tailrace.operators.rows.keyed import Keyed, keyed, sample
-from tailrace.operators.top_n.best_rows import best_of, latest, order_of, time_place
+from tailrace.operators.rows.places import time_word
+from tailrace.operators.top_n.best_rows import best_of, latest, order_of
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.state.rows.arrange import take
 from tailrace.state.rows.rows import Rows
@@ -50,7 +51,7 @@ class TopNIngest(RowIngestBase):
 
     def _latest_rows(self, rows: Rows, groups: Keyed) -> np.ndarray:
         """Of each group a row with its largest event time."""
-        times = rows.words[:, time_place(self._spec, self._layout).word]
+        times = rows.words[:, time_word(self._spec, self._layout)]
         there = np.flatnonzero(times == latest(times, groups)[groups.numbers])
         chosen = groups.firsts.copy()
         chosen[groups.numbers[there]] = there

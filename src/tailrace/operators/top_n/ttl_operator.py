@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
+from tailrace.operators.rows.places import time_word
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
-from tailrace.operators.top_n.best_rows import latest, time_place
+from tailrace.operators.top_n.best_rows import latest
 from tailrace.operators.top_n.operator import Ranked, TopN
 from tailrace.operators.top_n.sections import to_records, to_rows, with_update
 from tailrace.operators.top_n.spec import TopNSpec
@@ -68,7 +69,7 @@ class TtlTopN(Expiring, TopN):
         """When each group was updated last, these rows included."""
         if self._expiry.processing:
             return np.full(len(ranked.came), self._expiry.now)
-        times = latest(rows.words[:, time_place(self._top, self._row_layout).word], ranked.came)
+        times = latest(rows.words[:, time_word(self._top, self._row_layout)], ranked.came)
         before = np.concatenate([part.words[:, self._expiry.updated.word] for part in ranked.old.parts])
         times[ranked.owners] = np.maximum(times[ranked.owners], before)
         return times

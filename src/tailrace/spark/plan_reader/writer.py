@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter as SparkWriter
 from pyspark.sql.streaming import StreamingQuery as SparkQuery
 
-from tailrace.api.checks.formats import FILE_FORMATS, OWN_FORMATS
+from tailrace.api.checks.writer import FILE_FORMATS, OWN_FORMATS
 from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, WatermarkRule, default_state_location
 from tailrace.api.runtime import StreamingQuery
 from tailrace.api.table_options import TABLE_FORMATS, table_option_names

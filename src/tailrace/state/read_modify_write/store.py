@@ -35,7 +35,9 @@ from tailrace.state.read_modify_write.shard_turns import Frames, shard_turns
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.epoch_sections import EpochSections
 from tailrace.state.sections.tables import by_shard, copied, fill_table
+from tailrace.state.segments.point_reads import warm_up_point_rows
 from tailrace.state.segments.positions import SegmentLookup
+from tailrace.state.segments.segment import warm_up_fingerprints
 from tailrace.state.segments.spilled_records import SpilledRecords
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
@@ -424,3 +426,9 @@ class ReadModifyWriteStore:
     def close(self) -> None:
         self.spilled.close()
         self._pool.close()
+
+
+def warm_up_spilled_records(layout: RecordLayout) -> None:
+    """Compile the kernels that only spilled records need, so that no epoch waits for a compiler."""
+    warm_up_point_rows(layout)
+    warm_up_fingerprints()

@@ -22,11 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.closing import closed_records
 from tailrace.operators.aggregate.finish import window_column
 from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator
 from tailrace.operators.aggregate.holistic.results import Results
 from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.aggregate.window_aggregate import closed_records
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.row_index import RowCounts, pieces

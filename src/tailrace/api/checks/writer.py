@@ -1,4 +1,4 @@
-"""Which formats can be written epoch by epoch, and what to use in place of the others."""
+"""Checks of what a query writes to: which formats can be written epoch by epoch, and what ``foreach`` takes."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ def check_format(name: str, place: str, *, tables: bool = False) -> None:
         f"or write an epoch twice when it is replayed: {advice}. Formats that Tailrace writes itself: "
         f"{', '.join(known)}"
     )
+
+
+def check_row_writer(writer: object) -> None:
+    """Refuses what ``foreach`` cannot take, as PySpark does."""
+    if callable(writer):
+        return
+    if not hasattr(writer, "process"):
+        raise AnalysisError(
+            f"foreach takes a function of a row, or an object with a method process(row) and perhaps "
+            f"open(partition, epoch) and close(error), but got {writer!r}"
+        )
+    for name in ("open", "process", "close"):
+        if not callable(getattr(writer, name, len)):
+            raise AnalysisError(f"foreach: {name} of {writer!r} must be a method")
