@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Checkpoints as tables: of stores it needs the forms of rows and sections alone.
     "state_table": ("operators", "commit", "state.layout", "state.rows", "state.sections", "log.reader", "env"),
     "api": (),
-    "api.options": ("state.tuning",),  # the defaults of what stores are told
+    "api.options": ("state.tuning",),  # the defaults of stores' settings
     "plan": ("api", "operators", "state.tuning"),
     "sinks": ("api.table_options", "env"),  # tables and topics, without Spark
     "spark": (

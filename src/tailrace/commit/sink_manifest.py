@@ -3,7 +3,7 @@
 A try of an epoch writes its files under a folder of its own that no reader looks into, then puts their list here. From
 then on the epoch has these files and no others, whoever runs it again: a run that finds a manifest drops what it has
 written itself. The files get the names that readers see after that, and whoever finds them not yet moved moves them
-(``spark.sinks.files``, where the argument is told).
+(``spark.sinks.files``, where the argument is given).
 
 The manifests lie in the state location and not beside the files: there put-if-absent was tried out when the run
 started, while a sink may be on any file system that Spark can write to.

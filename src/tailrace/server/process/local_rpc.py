@@ -39,7 +39,7 @@ _TOKEN_TIMEOUT_S = 10.0
 _DRAIN_S, _DRAIN_TIMES = 1.0, 64
 _CONNECTIONS_MAX = 1024
 _NAME_BYTES_MAX = 64
-"""Of an action. It is logged and told in errors: a longer one is none of ours."""
+"""Of an action. It is logged and named in errors: a longer one is none of ours."""
 
 Act = Callable[[str, pa.Buffer], Sequence[Any]]
 """What is done for a call: its name and body; the parts of the answer."""

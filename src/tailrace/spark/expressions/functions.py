@@ -95,7 +95,7 @@ def eval_mode(call: AggregateCall) -> str | None:
 
 
 def ansi_of(calls: Iterable[AggregateCall], default: bool) -> bool:
-    """Whether sums that do not fit are errors. It was settled when the user's query was written, for each sum."""
+    """Whether sums that do not fit are errors. Fixed when the user's query was written, for each sum."""
     modes = {mode for call in calls if (mode := eval_mode(call)) is not None}
     if len(modes) > 1:
         raise AnalysisError(

@@ -1,4 +1,4 @@
-"""Cached records: clean copies of records that lie elsewhere, by a 64-bit id, within a number of bytes.
+"""Cached records: copies of records that lie elsewhere, by a 64-bit id, within a number of bytes.
 
 Invariants
 - Every entry is a copy: dropping one loses nothing. An id stands for one record that does not change; whoever changes

@@ -342,22 +342,22 @@ class SpilledRecords:
     def _compact_groups(self) -> None:
         compaction_groups = compaction_groups_for(self.disk_bytes)
         by_compaction_group: dict[CompactionGroup, list[Segment]] = {}
-        for segment in self._settled():
+        for segment in self._lasting():
             by_compaction_group.setdefault(segment.compaction_group.within(compaction_groups), []).append(segment)
         for compaction_group, own in by_compaction_group.items():
             count = newest_to_merge([segment.disk_bytes for segment in own])
             if count:
                 self._replace(own[-count:], compaction_group, compaction_groups)
                 break  # the next group next time: no epoch pays for all
-        while settled := self._settled():
-            needed = [self._needed_bytes(segment) for segment in settled]
-            if sum(segment.disk_bytes for segment in settled) <= self._amplification_max * sum(needed):
+        while lasting := self._lasting():
+            needed = [self._needed_bytes(segment) for segment in lasting]
+            if sum(segment.disk_bytes for segment in lasting) <= self._amplification_max * sum(needed):
                 return
-            shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, settled, strict=True)]
-            emptiest = settled[int(np.argmin(shares))]
+            shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, lasting, strict=True)]
+            emptiest = lasting[int(np.argmin(shares))]
             self._replace([emptiest], emptiest.compaction_group, compaction_groups)
 
-    def _settled(self) -> list[Segment]:
+    def _lasting(self) -> list[Segment]:
         """The segments that no undoing will drop."""
         undoable = {id(segment) for segments in self._of_epoch.values() for segment in segments}
         return [segment for segment in self._segments if id(segment) not in undoable]

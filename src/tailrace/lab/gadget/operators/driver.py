@@ -1,7 +1,7 @@
 """The driver: takes events and watermarks through an operator's state machines and gathers their requests.
 
 An operator is a named tuple of whole numbers, its parameters, with three methods in the subset of Python that numba
-compiles (see `Operator`). `_drive` is compiled once for each operator, with its methods folded in; compiled code of the
+compiles (see `Operator`). `_drive` is compiled once for each operator, with its methods inlined; compiled code of the
 operators of this package is kept on disk. One loop serves offline and online use: `pieces` hands out the trace as it
 comes. A driver belongs to one thread; compiled code runs without the interpreter lock.
 """
@@ -113,7 +113,7 @@ _drives: dict[type, Any] = {}
 
 
 def _compiled_drive(operator: Any) -> Any:
-    """`_drive` for an operator. Its name holds a digest of all code folded in: numba looks at its own file only."""
+    """`_drive` for an operator. Its name holds a digest of all inlined code: numba looks at its own file only."""
     kind = type(operator)
     if kind in _drives:
         return _drives[kind]

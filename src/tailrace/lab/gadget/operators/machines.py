@@ -24,7 +24,7 @@ import numpy as np
 
 njit: Any = numba.njit
 compiled: Any = partial(njit, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
-"""For what `_drive` is made of. Folded into it, and without counting references: both would cost more than the work."""
+"""For what `_drive` is made of. Inlined there, and without counting references: both would cost more than the work."""
 
 GET, PUT, MERGE, DELETE = 0, 1, 2, 3
 NEVER = 1 << 62
