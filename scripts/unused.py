@@ -1,9 +1,11 @@
-"""What nothing uses: modules, options, metrics and RPCs of Tailrace. Tests do not count as users.
+"""What nothing uses: modules, names, options, metrics and RPCs of Tailrace. Tests do not count as users.
 
 Run as ``python scripts/unused.py [source folder]``: prints each finding as ``file:line: what``, exits with 1 if there
 is one. It reads the syntax trees only, so it needs nothing installed and imports nothing of what it checks.
 
 - A *module* is used where another one imports it, or names it or its file in a text, as ``python -m`` needs it.
+- A *name* (a function, class or constant of a module) is used where any module names it, its own one too. A decorated
+  one may be used by its decorator, as a command is; one in ``__all__`` is there for users.
 - An *option* (a field that is made by ``option(...)``) is used where another module reads an attribute of its name.
 - A *metric* (a name in capitals in a module ``metrics``) is used where another module names it.
 - An *RPC* is a public method of ``StateClient``, used where another module calls it on a client; and a key of the
@@ -13,6 +15,7 @@ is one. It reads the syntax trees only, so it needs nothing installed and import
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,10 +77,43 @@ def unused_modules(modules: list[Module]) -> Iterator[Finding]:
             for name in found:
                 named.setdefault(name, set()).add(module.name)
     for module in modules:
-        shipped = module.name.split(".")[1:2] in [[name] for name in SHIPPED]
         users = named.get(module.name, set()) | named.get(module.path.name, set())
-        if not module.is_package and not shipped and not users - {module.name}:
+        if not module.is_package and not _is_shipped(module) and not users - {module.name}:
             yield Finding(module.path, 1, f"nothing imports the module {module.name}")
+
+
+def unused_names(modules: list[Module]) -> Iterator[Finding]:
+    named: set[str] = set()
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                named.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                named.add(node.attr)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                named.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < TEXT_CHARS_MAX:
+                named.update(re.findall(r"\w+", node.value))
+    for module in modules:
+        if _is_shipped(module):
+            continue
+        for statement in module.tree.body:
+            for name in _defined(statement):
+                if name not in named and not name.startswith("__"):
+                    yield Finding(module.path, statement.lineno, f"nothing uses {name}")
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return [] if statement.decorator_list and isinstance(statement, ast.FunctionDef) else [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    return [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
+def _is_shipped(module: Module) -> bool:
+    return module.name.split(".")[1:2] in [[name] for name in SHIPPED]
 
 
 def unused_options(modules: list[Module]) -> Iterator[Finding]:
@@ -160,7 +196,7 @@ def _is_client(value: ast.expr) -> bool:
 def check(source: Path) -> Iterator[Finding]:
     """Every finding under ``source``, the folder that holds the package."""
     modules = read(source)
-    for rule in (unused_modules, unused_options, unused_metrics, unused_rpcs):
+    for rule in (unused_modules, unused_names, unused_options, unused_metrics, unused_rpcs):
         yield from rule(modules)
 
 

@@ -9,7 +9,10 @@ import pytest
 from support.scripts import load_script
 
 USED = {
-    "__init__": "from tailrace.api import options\nfrom tailrace.spark import fleet",
+    "__init__": (
+        "from tailrace.api import options\nfrom tailrace.spark import fleet\n"
+        "__all__ = ['Options', 'StateClient', 'StateService', 'run', 'SERVER', 'GUARD']"
+    ),
     "api/options": "class Options:\n    retain: int = option('retain', 2)",
     "state/metrics": "HITS, MISSES = 'hits', 'misses'",
     "server/client": (
@@ -52,9 +55,10 @@ def test_what_is_used_is_not_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "before", "after", "what"),
     [
-        ("state/table", "", "x = 1", "nothing imports the module tailrace.state.table"),
+        ("state/table", "", "pass", "nothing imports the module tailrace.state.table"),
         ("spark/fleet", "-m tailrace.server.service", "", "nothing imports the module tailrace.server.service"),
         ("spark/fleet", "guard.py", "", "nothing imports the module tailrace.spark.guard"),
+        ("spark/guard", "", "def left(): ...", "nothing uses left"),
         ("spark/fleet", "options.retain, ", "", "nothing reads the option 'retain'"),
         ("spark/fleet", ", names.MISSES", "", "nothing counts or shows the metric MISSES"),
         ("spark/fleet", "    connect(server).forget()\n", "", "nothing calls StateClient.forget"),

@@ -1,11 +1,13 @@
-"""The command and its groups, and where they print: results to standard output, all else to standard error."""
+"""The command and its groups, and where they print: results to standard output, all else to standard error.
+
+Commands import what they run when they run it (``# lazy: see cli.app``): Spark and the kernels take seconds to import,
+and ``--help`` and wrong options must not wait for them.
+"""
 
 from __future__ import annotations
 
 import typer
 from rich.console import Console
-
-LAZY = "Spark and the kernels take seconds to import; --help and wrong options must not wait for them"
 
 app = typer.Typer(
     name="tailrace",

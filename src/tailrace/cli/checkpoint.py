@@ -38,10 +38,10 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Show epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
-    from tailrace.commit.inspect import inspect as look  # lazy: see LAZY
-    from tailrace.commit.spark_logs.log_files import spark_epochs  # lazy: see LAZY
-    from tailrace.env.stores.local_copy import copies_of  # lazy: see LAZY
-    from tailrace.env.stores.location import is_remote  # lazy: see LAZY
+    from tailrace.commit.inspect import inspect as look  # lazy: see cli.app
+    from tailrace.commit.spark_logs.log_files import spark_epochs  # lazy: see cli.app
+    from tailrace.env.stores.local_copy import copies_of  # lazy: see cli.app
+    from tailrace.env.stores.location import is_remote  # lazy: see cli.app
 
     spark, store, folder = _opened(location, state)
     copies = copies_of(store, local, sweep=False) if is_remote(store) else None
@@ -87,9 +87,9 @@ def go_back(
 
     The epochs behind it are run again, each with the rows that it had: no sink gets others. The query must not run.
     """
-    from tailrace.commit.controller import Controller  # lazy: see LAZY
-    from tailrace.commit.plan_file import read_plan  # lazy: see LAZY
-    from tailrace.errors import CheckpointError  # lazy: see LAZY
+    from tailrace.commit.controller import Controller  # lazy: see cli.app
+    from tailrace.commit.plan_file import read_plan  # lazy: see cli.app
+    from tailrace.errors import CheckpointError  # lazy: see cli.app
 
     _, store, folder = _opened(location, state)
     if (plan := read_plan(store)) is None:
@@ -103,9 +103,9 @@ def go_back(
 
 def _opened(location: str, state: str | None) -> tuple[ObjectStore, ObjectStore, SparkLogPlace]:
     """Spark's checkpoint, the state, and the checkpoint once more as the place of Spark's logs."""
-    from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects  # lazy: see LAZY
-    from tailrace.env.stores.local_store import LocalStore  # lazy: see LAZY
-    from tailrace.env.stores.location import open_store  # lazy: see LAZY
+    from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects  # lazy: see cli.app
+    from tailrace.env.stores.local_store import LocalStore  # lazy: see cli.app
+    from tailrace.env.stores.location import open_store  # lazy: see cli.app
 
     spark = open_store(location)
     if isinstance(spark, LocalStore) and not spark.root.is_dir() and state is None:

@@ -84,7 +84,7 @@ def show_table(title: str, columns: dict[str, dict[str, float]]) -> None:
 
 
 def give(result: dict[str, Any], path: Path | None, record: Any, records: Path | None) -> None:
-    from tailrace.lab.records.record import folder, write  # lazy: see LAZY
+    from tailrace.lab.records.record import folder, write  # lazy: see cli.app
 
     line = json.dumps(result, separators=(",", ":"))
     if path is not None:

@@ -48,7 +48,7 @@ def names_of(text: str, known: Iterable[str], option: str) -> tuple[str, ...]:
 
 def count_of(text: str, option: str) -> int:
     """A count as people write it: 2000, 500k or 10M."""
-    from tailrace.lab.registry import ParameterError, count  # lazy: see LAZY
+    from tailrace.lab.registry import ParameterError, count  # lazy: see cli.app
 
     try:
         return count(text)

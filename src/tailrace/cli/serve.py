@@ -25,8 +25,8 @@ def serve(
 
     They are fetched once where the machine has none; what they hold is gone afterwards.
     """
-    from tailrace.lab.servers.kafka import KafkaBroker  # lazy: see LAZY
-    from tailrace.lab.servers.postgres import PostgresServer  # lazy: see LAZY
+    from tailrace.lab.servers.kafka import KafkaBroker  # lazy: see cli.app
+    from tailrace.lab.servers.postgres import PostgresServer  # lazy: see cli.app
 
     with ExitStack() as running:
         for each in dict.fromkeys(servers):

@@ -37,10 +37,10 @@ def state_sql(
     as_json: Annotated[bool, typer.Option("--json", help="Print all rows, as JSON objects, one a line.")] = False,
 ) -> None:
     """Ask a query's state with SQL. Changes nothing; the query may be running."""
-    from tailrace.state_table.checkpoint import open_state  # lazy: see LAZY
+    from tailrace.state_table.checkpoint import open_state  # lazy: see cli.app
 
     try:
-        from tailrace.state_table.sql import sql  # lazy: see LAZY
+        from tailrace.state_table.sql import sql  # lazy: see cli.app
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error}: install it with pip install 'tailrace[sql]'") from error
     state = open_state(location, epoch=epoch, skip_damaged=skip_damaged)

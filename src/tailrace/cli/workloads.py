@@ -23,7 +23,7 @@ def demo(
     work: Work = None,
 ) -> None:
     """Run a windowed query over a stream of bids, then the same stream on Spark's RocksDB store, and show both."""
-    from tailrace.lab.demo import Demo, DemoOptions  # lazy: see LAZY
+    from tailrace.lab.demo import Demo, DemoOptions  # lazy: see cli.app
 
     with work_folder(work) as folder:
         Demo(DemoOptions(rows, auctions, batches, seed), folder, out).run()
@@ -47,9 +47,9 @@ def run(
     work: Work = None,
 ) -> None:
     """Run a workload on one engine, check its answer and leave a record. The last line of output is a JSON object."""
-    from tailrace.lab import catalog, registry  # lazy: see LAZY
-    from tailrace.lab.records.record import Recording  # lazy: see LAZY
-    from tailrace.lab.run import RunOptions, result, run_workload  # lazy: see LAZY
+    from tailrace.lab import catalog, registry  # lazy: see cli.app
+    from tailrace.lab.records.record import Recording  # lazy: see cli.app
+    from tailrace.lab.run import RunOptions, result, run_workload  # lazy: see cli.app
 
     catalog.load()
     confs = spark_confs(conf)
@@ -75,7 +75,7 @@ def run(
 @app.command(name="workloads", epilog="Examples:  tailrace workloads  ·  tailrace run bids-window --set auctions=500")
 def list_workloads() -> None:
     """List the workloads of `tailrace run`, with their parameters and engines."""
-    from tailrace.lab import catalog, registry  # lazy: see LAZY
+    from tailrace.lab import catalog, registry  # lazy: see cli.app
 
     catalog.load()
     shown: object = None
@@ -98,10 +98,10 @@ def report(
     out_file: Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=False)] = Path("report.html"),
 ) -> None:
     """Make one HTML page of run records: tables and charts, in one file that needs no network."""
-    from tailrace.lab.records import record  # lazy: see LAZY
+    from tailrace.lab.records import record  # lazy: see cli.app
 
     try:
-        from tailrace.lab.report.page import write_report  # lazy: see LAZY
+        from tailrace.lab.report.page import write_report  # lazy: see cli.app
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("plotly"):
             raise
@@ -116,7 +116,7 @@ def report(
 @app.command(epilog="Example:  tailrace version")
 def version() -> None:
     """Show the versions of Tailrace, Spark, Java and Python."""
-    from tailrace.lab.bench.measure import versions  # lazy: see LAZY
+    from tailrace.lab.bench.measure import versions  # lazy: see cli.app
 
     for name, number in versions().items():
         out.print(f"{name:10} {number}", highlight=False)
@@ -125,8 +125,8 @@ def version() -> None:
 @app.command(hidden=True, epilog="Example:  tailrace warm")
 def warm() -> None:
     """Compile the kernels into their cache, so that the first query need not wait. ``make setup`` does it once."""
-    from tailrace.lab.gadget.generate import warm_up as warm_up_gadget  # lazy: see LAZY
-    from tailrace.operators.warm_up import warm_up  # lazy: see LAZY
+    from tailrace.lab.gadget.generate import warm_up as warm_up_gadget  # lazy: see cli.app
+    from tailrace.operators.warm_up import warm_up  # lazy: see cli.app
 
     warm_up()
     warm_up_gadget()

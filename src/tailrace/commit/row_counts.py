@@ -14,7 +14,7 @@ Functions here hold no state: safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.env.stores.object_store import ObjectStore, locate
@@ -36,20 +36,17 @@ class RowCount(NamedTuple):
 def take_counts(store: ObjectStore, fence: int, kept: Callable[[int], bool]) -> dict[int, RowCount]:
     """By epoch what the newest run has counted, of epochs that are ``kept``: from now on the counts of this run."""
     names = [each.name for each in store.list(filenames.COUNTS_PREFIX)]
-    found = _read(store, max(names)) if names else {}
-    counts = {epoch: count for epoch, count in found.items() if kept(epoch)}
+    counts = {epoch: count for epoch, count in read_counts(store, names).items() if kept(epoch)}
     put_counts(store, fence, counts)
     store.delete([name for name in names if name < filenames.counts_name(fence)])
     return counts
 
 
-def read_counts(store: ObjectStore) -> dict[int, RowCount]:
-    """By epoch what the newest run has counted."""
-    names = [each.name for each in store.list(filenames.COUNTS_PREFIX)]
-    return _read(store, max(names)) if names else {}
-
-
-def _read(store: ObjectStore, name: str) -> dict[int, RowCount]:
+def read_counts(store: ObjectStore, names: Sequence[str]) -> dict[int, RowCount]:
+    """By epoch what the newest run has counted, of the runs whose records have these names."""
+    if not names:
+        return {}
+    name = max(names)
     where = locate(store, name)
     try:
         kind, body = decode_entry(store.get(name), where)

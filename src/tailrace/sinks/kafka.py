@@ -34,7 +34,6 @@ from tailrace.sinks.rows import without_empty
 
 KEY, VALUE, HEADERS, PARTITION = "key", "value", "headers", "partition"
 _TIMEOUT_S = 20.0
-_TOPIC_MAX_MS = 30_000
 _HEADERS = "array<struct<key: string, value: binary>>"
 _DEFAULTS: Mapping[str, object] = {
     "partitioner": "murmur2_random",  # a key goes to the partition that Java's clients choose for it

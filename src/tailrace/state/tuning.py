@@ -46,5 +46,4 @@ class Tuning:
         return cls(**{**raw, "spilled": SpillTuning(**raw["spilled"])})
 
 
-DEFAULT_SPILL = SpillTuning()
 DEFAULT_TUNING = Tuning()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from support.draw import drawn
+from support.lab.same_rows import same_rows
 from tailrace.lab import catalog, registry
 from tailrace.lab.bench.prefetch.bench import _runs
 from tailrace.lab.bench.prefetch.moving import MovingOptions
@@ -41,7 +42,6 @@ from tailrace.lab.registry import OURS, ParameterError, Settings, UnknownNameErr
 from tailrace.lab.report.page import page
 from tailrace.lab.report.prefetch import HEADS, prefetch_charts, prefetch_rows
 from tailrace.lab.workloads.events import write_batch
-from tailrace.lab.workloads.nexmark.compare import same_rows
 from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX, VERSIONS
 from tailrace.testing.shaped_reads import shaped_reads
 

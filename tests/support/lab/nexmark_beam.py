@@ -15,6 +15,11 @@ _MASK = (1 << 48) - 1
 _MULTIPLIER = 0x5DEECE66D
 
 
+def smoke(events: int = 100_000, seed: int = 0) -> Config:
+    """Beam's SMOKE suite: 100 generators, so ten seconds of event time for 100,000 events."""
+    return Config(events=events, seed=seed, num_event_generators=100)
+
+
 class JavaRandom:
     def __init__(self, seed: int) -> None:
         self.state = (seed ^ _MULTIPLIER) & _MASK

@@ -12,16 +12,25 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lab.workloads.nexmark.events.files import Format
-from tailrace.lab.workloads.nexmark.events.schema import Kind
+from tailrace.lab.workloads.nexmark.events.schema import Kind, spark_schema
 from tailrace.lab.workloads.nexmark.params import Params
 from tailrace.lab.workloads.nexmark.queries.version import Mode, Version
-from tailrace.lab.workloads.nexmark.queries.views import read_events
 
 JOINS = ("q3", "q4", "q4-beam", "q8", "q9", "q9-beam", "q20")
 _KINDS = {
     **dict.fromkeys(("q3", "q8"), (Kind.PERSON, Kind.AUCTION)),
     **dict.fromkeys(("q4", "q4-beam", "q9", "q9-beam", "q20", "q20-kept"), (Kind.AUCTION, Kind.BID)),
 }
+
+
+def read_events(
+    spark: SparkSession, folder: str, format: Format = Format.PARQUET, files_per_batch: int | None = 1
+) -> DataFrame:
+    """A stream over a folder that ``files.write_files`` made, or is making."""
+    reader = spark.readStream.schema(spark_schema()).format(format.value)
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    return reader.load(folder)
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,9 @@ def measure(
     work: Path | None,
 ) -> None:
     """Runs a bench, shows its tables, and gives its record and its last line."""
-    from tailrace.lab import catalog, registry  # lazy: see LAZY
-    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
-    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+    from tailrace.lab import catalog, registry  # lazy: see cli.app
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see cli.app
+    from tailrace.lab.records.record import Recording  # lazy: see cli.app
 
     catalog.load()
     try:

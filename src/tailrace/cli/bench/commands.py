@@ -23,7 +23,7 @@ from tailrace.lab.bench.options import (
 )
 def rmw(options: RmwOptions) -> Measurement:
     """Measure sum, count and max by key, beside Spark's RocksDB and in-memory stores and two plans without state."""
-    from tailrace.lab.bench.rmw import run_rmw  # lazy: see LAZY
+    from tailrace.lab.bench.rmw import run_rmw  # lazy: see cli.app
 
     def tables(result: dict[str, Any]) -> Tables:
         medians = result["median_ms"]
@@ -37,7 +37,7 @@ def rmw(options: RmwOptions) -> Measurement:
 @bench_command(OverheadOptions, "tailrace bench overhead", "tailrace bench overhead --batches 200 --out overhead.json")
 def overhead(options: OverheadOptions) -> Measurement:
     """Measure the fixed cost of a micro-batch with tiny batches, beside Spark's RocksDB store."""
-    from tailrace.lab.bench.overhead import run_overhead  # lazy: see LAZY
+    from tailrace.lab.bench.overhead import run_overhead  # lazy: see cli.app
 
     def tables(result: dict[str, Any]) -> Tables:
         own = result["tailrace_durations_ms"]
@@ -59,7 +59,7 @@ def _longest_first(columns: dict[str, dict[str, float]]) -> dict[str, dict[str, 
 @bench_command(StartOptions, "tailrace bench start", "tailrace bench start --starts 21 --engines tailrace")
 def start(options: StartOptions) -> Measurement:
     """Measure the time from start() until your function has the first rows, of a new and of a restarted query."""
-    from tailrace.lab.bench.start import run_start  # lazy: see LAZY
+    from tailrace.lab.bench.start import run_start  # lazy: see cli.app
 
     def tables(result: dict[str, Any]) -> Tables:
         columns = {"new query": result["median_ms"], "restarted": result["restart_median_ms"]}
@@ -71,7 +71,7 @@ def start(options: StartOptions) -> Measurement:
 @bench_command(MemoryOptions, "tailrace bench memory", "tailrace bench memory --keys 200000 --batches 6")
 def memory(options: MemoryOptions) -> Measurement:
     """Measure batches over state of ten times the memory: their cost, its growth, and what the servers hold."""
-    from tailrace.lab.bench.memory import run_memory  # lazy: see LAZY
+    from tailrace.lab.bench.memory import run_memory  # lazy: see cli.app
 
     def tables(result: dict[str, Any]) -> Tables:
         columns = {
@@ -96,7 +96,7 @@ def nexmark(options: NexmarkOptions) -> Measurement:
     About 22 minutes on two cores with the default queries, sizes and engines. Windows and sessions' gaps are as
     long as a turn unless --set says otherwise; people and auctions are active for two hours of event time.
     """
-    from tailrace.lab.bench.nexmark import check_names, run_nexmark  # lazy: see LAZY
+    from tailrace.lab.bench.nexmark import check_names, run_nexmark  # lazy: see cli.app
 
     def tables(result: dict[str, Any]) -> Tables:
         rates = result["throughput"]
@@ -118,7 +118,7 @@ def port(options: PortOptions) -> Measurement:
 
     About 25 minutes on two cores with all workloads.
     """
-    from tailrace.lab.bench.port import chosen, run_port  # lazy: see LAZY
+    from tailrace.lab.bench.port import chosen, run_port  # lazy: see cli.app
 
     def tables(result: dict[str, Any]) -> Tables:
         medians = result["query_median_ms"]
@@ -142,7 +142,7 @@ def processors(options: ProcessorsOptions) -> Measurement:
 
     Needs protobuf, as Spark's own does: pip install 'tailrace[lab]'.
     """
-    from tailrace.lab.bench.processors import run_processors  # lazy: see LAZY
+    from tailrace.lab.bench.processors import run_processors  # lazy: see cli.app
 
     def tables(result: dict[str, Any]) -> Tables:
         medians = result["program_median_ms"]
@@ -164,7 +164,7 @@ def stores(options: StoreOptions) -> Measurement:
 
     About four minutes on two cores. State is about ten times the memory given; every answer is checked.
     """
-    from tailrace.lab.bench.stores.bench import run_stores, tables  # lazy: see LAZY
+    from tailrace.lab.bench.stores.bench import run_stores, tables  # lazy: see cli.app
 
     return Measurement(run_stores, lambda result: tables(result["sweeps"]))
 
@@ -181,7 +181,7 @@ def commit(options: CommitOptions) -> Measurement:
     Linear Road and Cluster Monitoring, in batches of three seconds of traffic. About 37 minutes on two cores with all
     queries and targets.
     """
-    from tailrace.lab.bench.commit.bench import run_commit, with_targets  # lazy: see LAZY
+    from tailrace.lab.bench.commit.bench import run_commit, with_targets  # lazy: see cli.app
 
     def tables(result: dict[str, Any]) -> Tables:
         columns = {

@@ -70,11 +70,11 @@ def prefetch(
 
     Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 35 minutes on two cores.
     """
-    from tailrace.lab.bench.prefetch import bench as prefetch_bench  # lazy: see LAZY
-    from tailrace.lab.bench.prefetch import options as asked  # lazy: see LAZY
-    from tailrace.lab.bench.prefetch.moving import MovingOptions, run_moving  # lazy: see LAZY
-    from tailrace.lab.bench.prefetch.numbers import tables  # lazy: see LAZY
-    from tailrace.lab.registry import ParameterError  # lazy: see LAZY
+    from tailrace.lab.bench.prefetch import bench as prefetch_bench  # lazy: see cli.app
+    from tailrace.lab.bench.prefetch import options as asked  # lazy: see cli.app
+    from tailrace.lab.bench.prefetch.moving import MovingOptions, run_moving  # lazy: see cli.app
+    from tailrace.lab.bench.prefetch.numbers import tables  # lazy: see cli.app
+    from tailrace.lab.registry import ParameterError  # lazy: see cli.app
 
     small = asked.QUICK if quick else asked.PrefetchOptions()
     if moving:

@@ -33,8 +33,8 @@ def generate(
     now: Annotated[datetime | None, typer.Option(help="The moment of all dates, in UTC; else this one.")] = None,
 ) -> None:
     """Make business tables, production times and sensor files."""
-    from tailrace.lab.espbench.data.business import Business  # lazy: see LAZY
-    from tailrace.lab.espbench.data.files import SensorSource, write_all  # lazy: see LAZY
+    from tailrace.lab.espbench.data.business import Business  # lazy: see cli.app
+    from tailrace.lab.espbench.data.files import SensorSource, write_all  # lazy: see cli.app
 
     moment = datetime.now(UTC) if now is None else now.replace(tzinfo=UTC)
     business = Business(scale, seed, int(moment.timestamp()), as_original)

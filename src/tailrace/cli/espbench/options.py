@@ -28,7 +28,7 @@ ConfigFile = Annotated[
 
 def given_config(path: Path | None, rate: int | None, duration: str | None) -> Config:
     """The configuration of a file, if one is given, with what the options say instead."""
-    from tailrace.lab.espbench.config import Config, read  # lazy: see LAZY
+    from tailrace.lab.espbench.config import Config, read  # lazy: see cli.app
 
     config = Config() if path is None else read(path)
     if rate is not None:

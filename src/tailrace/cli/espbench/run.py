@@ -45,7 +45,7 @@ def run(
     work: Work = None,
 ) -> None:
     """Run a query and check every result. The last line of output is a JSON object."""
-    from tailrace.lab.espbench.run.one_run import Conduct  # lazy: see LAZY
+    from tailrace.lab.espbench.run.one_run import Conduct  # lazy: see cli.app
 
     conduct = Conduct(patience, warm_up, kills, {"set_wise": not row_by_row, "low_mf03": low_mf03})
     chosen = given_config(config, None, duration)
@@ -73,8 +73,8 @@ def run_all(
     work: Work = None,
 ) -> None:
     """Run the whole matrix; after an interruption, what is left of it. The last line of output is a JSON object."""
-    from tailrace.lab.espbench.names import QUERIES  # lazy: see LAZY
-    from tailrace.lab.espbench.run.one_run import Conduct  # lazy: see LAZY
+    from tailrace.lab.espbench.names import QUERIES  # lazy: see cli.app
+    from tailrace.lab.espbench.run.one_run import Conduct  # lazy: see cli.app
 
     chosen = given_config(config, None, duration)
     asked = [int(each) for each in names_of(rates, (), "--rates") if each.isdigit() and int(each)]
@@ -85,14 +85,14 @@ def run_all(
 
 
 def _systems(text: str) -> tuple[str, ...]:
-    from tailrace.lab.espbench.systems.process import SYSTEMS  # lazy: see LAZY
+    from tailrace.lab.espbench.systems.process import SYSTEMS  # lazy: see cli.app
 
     return names_of(text, SYSTEMS, "--systems")
 
 
 def _run(given: tuple[Any, ...], results: Path | None, out_file: Path | None, work: Path | None) -> None:
-    from tailrace.lab.espbench.results.files import ResultFolder  # lazy: see LAZY
-    from tailrace.lab.espbench.run.series import Failed, SeriesOptions, run_series  # lazy: see LAZY
+    from tailrace.lab.espbench.results.files import ResultFolder  # lazy: see cli.app
+    from tailrace.lab.espbench.run.series import Failed, SeriesOptions, run_series  # lazy: see cli.app
 
     kept = None if results is None else ResultFolder(results)
     summaries, failed = [], []

@@ -30,10 +30,10 @@ def send(
     out_file: OutFile = None,
 ) -> None:
     """Make a query's topics and send its streams at a fixed rate. The last line of output is a JSON object."""
-    from tailrace.lab.espbench.broker import Broker  # lazy: see LAZY
-    from tailrace.lab.espbench.names import QUERIES, Topics  # lazy: see LAZY
-    from tailrace.lab.espbench.sender.result_row import result_row  # lazy: see LAZY
-    from tailrace.lab.espbench.sender.senders import Senders, assignments  # lazy: see LAZY
+    from tailrace.lab.espbench.broker import Broker  # lazy: see cli.app
+    from tailrace.lab.espbench.names import QUERIES, Topics  # lazy: see cli.app
+    from tailrace.lab.espbench.sender.result_row import result_row  # lazy: see cli.app
+    from tailrace.lab.espbench.sender.senders import Senders, assignments  # lazy: see cli.app
 
     chosen = given_config(config, rate, duration)
     if run is not None:

@@ -44,9 +44,9 @@ def analyze(
     records: Records = None,
 ) -> None:
     """Show composition, amplification, locality and lives of keys, beside the shuffled trace. The last line is JSON."""
-    from tailrace.lab.gadget.advisor import advise as advice_of  # lazy: see LAZY
-    from tailrace.lab.gadget.analysis.summary import analyze as analysis_of  # lazy: see LAZY
-    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+    from tailrace.lab.gadget.advisor import advise as advice_of  # lazy: see cli.app
+    from tailrace.lab.gadget.analysis.summary import analyze as analysis_of  # lazy: see cli.app
+    from tailrace.lab.records.record import Recording  # lazy: see cli.app
 
     recording = Recording("bench", "gadget-analyze")
     found: dict[str, Analysis] = {}
@@ -76,7 +76,7 @@ def compare(
     out_file: OutFile = None,
 ) -> None:
     """Show two traces side by side, and how far the second is from the first. The last line is JSON."""
-    from tailrace.lab.gadget.analysis.compare import compare as comparison_of  # lazy: see LAZY
+    from tailrace.lab.gadget.analysis.compare import compare as comparison_of  # lazy: see cli.app
 
     found = comparison_of(_read(first), _read(second), seed)
     _show_comparison(found, first.name, second.name)
@@ -95,7 +95,7 @@ def advise(
     out_file: OutFile = None,
 ) -> None:
     """Recommend a store pattern and a cache size for a trace, with what they gain. The last line is JSON."""
-    from tailrace.lab.gadget.advisor import advise as advice_of  # lazy: see LAZY
+    from tailrace.lab.gadget.advisor import advise as advice_of  # lazy: see cli.app
 
     found = advice_of(_read(trace), hits)
     _show_advice(found, trace.name)
@@ -110,8 +110,8 @@ def export(
     ),
 ) -> None:
     """Turn a recording of a query into a trace, which every other command takes. The last line is JSON."""
-    from tailrace.lab.gadget.traces.recording import read_recording  # lazy: see LAZY
-    from tailrace.lab.gadget.traces.trace import write_trace  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.recording import read_recording  # lazy: see cli.app
+    from tailrace.lab.gadget.traces.trace import write_trace  # lazy: see cli.app
 
     found = read_recording(recording)
     write_trace(out_file, found)
@@ -120,7 +120,7 @@ def export(
 
 
 def _read(path: Path) -> Trace:
-    from tailrace.lab.gadget.traces.recording import read_any  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.recording import read_any  # lazy: see cli.app
 
     return read_any(path)
 

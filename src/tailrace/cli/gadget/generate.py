@@ -81,9 +81,9 @@ def generate(
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed makes the same trace [1].")] = None,
 ) -> None:
     """Make the trace of a streaming operator: what it asks of its state store, without any engine."""
-    from tailrace.lab.gadget.events.event_files import EventFileError  # lazy: see LAZY
-    from tailrace.lab.gadget.generate import generation  # lazy: see LAZY
-    from tailrace.lab.gadget.settings.config import Config, ConfigError  # lazy: see LAZY
+    from tailrace.lab.gadget.events.event_files import EventFileError  # lazy: see cli.app
+    from tailrace.lab.gadget.generate import generation  # lazy: see cli.app
+    from tailrace.lab.gadget.settings.config import Config, ConfigError  # lazy: see cli.app
 
     try:
         made = Config()
@@ -145,7 +145,7 @@ _Option = tuple[str, object]
 
 
 def _set_source(made: Config, prefixes: tuple[str, ...], source: _Option, form: _Option) -> None:
-    from tailrace.lab.gadget.events.stand_ins import NAMES  # lazy: see LAZY
+    from tailrace.lab.gadget.events.stand_ins import NAMES  # lazy: see cli.app
 
     for prefix in prefixes:
         option, name = source
@@ -164,9 +164,9 @@ def _set_texts(made: Config, prefix: str, values: dict[str, _Option]) -> None:
 
 
 def _write(pieces: Iterable[Trace], metadata: dict[str, str], events: int, path: Path) -> None:
-    import numpy as np  # lazy: see LAZY
+    import numpy as np  # lazy: see cli.app
 
-    from tailrace.lab.gadget.traces.trace import Operation, TraceWriter  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import Operation, TraceWriter  # lazy: see cli.app
 
     counts = np.zeros(len(Operation), np.int64)
     done = keys = 0
@@ -182,7 +182,7 @@ def _write(pieces: Iterable[Trace], metadata: dict[str, str], events: int, path:
 
 
 def _show(path: Path, counts: list[int], keys: int, events: int | None) -> None:
-    from tailrace.lab.gadget.traces.trace import Operation  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import Operation  # lazy: see cli.app
 
     total = sum(counts)
     title = f"{path}: {total:,} accesses to {keys:,} state keys" + (f" from {events:,} events" if events else "")
@@ -213,12 +213,12 @@ def ycsb(
     seed: Seed = 1,
 ) -> None:
     """Make the trace of a YCSB core workload, with any of YCSB's request distributions."""
-    from dataclasses import replace  # lazy: see LAZY
+    from dataclasses import replace  # lazy: see cli.app
 
-    from tailrace.errors import TailraceError  # lazy: see LAZY
-    from tailrace.lab.gadget.events import ycsb as made  # lazy: see LAZY
-    from tailrace.lab.gadget.events.distributions import whole  # lazy: see LAZY
-    from tailrace.lab.gadget.traces.trace import read_trace  # lazy: see LAZY
+    from tailrace.errors import TailraceError  # lazy: see cli.app
+    from tailrace.lab.gadget.events import ycsb as made  # lazy: see cli.app
+    from tailrace.lab.gadget.events.distributions import whole  # lazy: see cli.app
+    from tailrace.lab.gadget.traces.trace import read_trace  # lazy: see cli.app
 
     if (workload is None) == (like is None):
         raise typer.BadParameter("name a workload (A, B, C, D or F) or a trace (--like), one of the two")
@@ -252,8 +252,8 @@ def import_(
     update: Annotated[str, typer.Option(help="What YCSB's UPDATE becomes: put or merge.")] = "put",
 ) -> None:
     """Turn a trace of another tool into one that Tailrace reads: YCSB's plain output, Gadget's dumps, Flink traces."""
-    from tailrace.lab.gadget.traces.text_traces import read_text_trace  # lazy: see LAZY
-    from tailrace.lab.gadget.traces.trace import TraceError  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.text_traces import read_text_trace  # lazy: see cli.app
+    from tailrace.lab.gadget.traces.trace import TraceError  # lazy: see cli.app
 
     try:
         trace = read_text_trace(path, form, value_bytes, update)
@@ -267,8 +267,8 @@ def import_(
 @gadget_app.command(name="workloads", epilog="Examples:  tailrace gadget workloads")
 def list_workloads() -> None:
     """List the eleven workloads, those over all keys together, and the event files that are known by name."""
-    from tailrace.lab.gadget.events.event_files import FORMATS  # lazy: see LAZY
-    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
+    from tailrace.lab.gadget.events.event_files import FORMATS  # lazy: see cli.app
+    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see cli.app
 
     table = Table()
     for name in ("workload", "in the paper", "inputs", "a store sees"):

@@ -45,11 +45,11 @@ def bench(
     work: Work = None,
 ) -> None:
     """Measure every workload on every store, by single calls and in micro-batches. Every answer is checked."""
-    from tailrace.lab.gadget.replay.bench import GadgetOptions, run_gadget  # lazy: see LAZY
-    from tailrace.lab.gadget.stores.registry import STORES  # lazy: see LAZY
-    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
-    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
-    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+    from tailrace.lab.gadget.replay.bench import GadgetOptions, run_gadget  # lazy: see cli.app
+    from tailrace.lab.gadget.stores.registry import STORES  # lazy: see cli.app
+    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see cli.app
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see cli.app
+    from tailrace.lab.records.record import Recording  # lazy: see cli.app
 
     if everything == (workloads is not None):
         raise typer.BadParameter("name either --all or some --workloads", param_hint="--all")
@@ -131,13 +131,13 @@ def replay(
     work: Work = None,
 ) -> None:
     """Run a trace on a store: throughput, latencies, and what the harness itself costs. The last line is JSON."""
-    from tailrace.lab.gadget.generate import generate  # lazy: see LAZY
-    from tailrace.lab.gadget.replay import replay as player  # lazy: see LAZY
-    from tailrace.lab.gadget.replay.prepared import prepare  # lazy: see LAZY
-    from tailrace.lab.gadget.stores.registry import store_class  # lazy: see LAZY
-    from tailrace.lab.gadget.traces.trace import joined, read_trace  # lazy: see LAZY
-    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
-    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+    from tailrace.lab.gadget.generate import generate  # lazy: see cli.app
+    from tailrace.lab.gadget.replay import replay as player  # lazy: see cli.app
+    from tailrace.lab.gadget.replay.prepared import prepare  # lazy: see cli.app
+    from tailrace.lab.gadget.stores.registry import store_class  # lazy: see cli.app
+    from tailrace.lab.gadget.traces.trace import joined, read_trace  # lazy: see cli.app
+    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see cli.app
+    from tailrace.lab.records.record import Recording  # lazy: see cli.app
 
     kind = store_class(store)
     how = player.How(
@@ -213,11 +213,11 @@ def _show_replay(result: dict[str, Any]) -> None:
 @gadget_app.command(epilog="Example:  tailrace gadget stores")
 def stores() -> None:
     """List the stores that a trace can be replayed on, and how to get those that are missing."""
-    from tailrace.lab.gadget.replay.prepared import prepare  # lazy: see LAZY
-    from tailrace.lab.gadget.replay.replay import How, opened  # lazy: see LAZY
-    from tailrace.lab.gadget.stores.contract import StoreUnavailableError  # lazy: see LAZY
-    from tailrace.lab.gadget.stores.registry import STORES  # lazy: see LAZY
-    from tailrace.lab.gadget.traces.trace import joined  # lazy: see LAZY
+    from tailrace.lab.gadget.replay.prepared import prepare  # lazy: see cli.app
+    from tailrace.lab.gadget.replay.replay import How, opened  # lazy: see cli.app
+    from tailrace.lab.gadget.stores.contract import StoreUnavailableError  # lazy: see cli.app
+    from tailrace.lab.gadget.stores.registry import STORES  # lazy: see cli.app
+    from tailrace.lab.gadget.traces.trace import joined  # lazy: see cli.app
 
     table = Table("store", "a micro-batch is", "memory of 256 MB")
     nothing = prepare(joined([]))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from support.lab.nexmark_beam import smoke_events
-from tailrace.lab.workloads.nexmark.events.config import smoke
+from support.lab.nexmark_beam import smoke, smoke_events
 from tailrace.lab.workloads.nexmark.events.generator import auctions, bids, persons
 from tailrace.lab.workloads.nexmark.oracle import answer
 from tailrace.lab.workloads.nexmark.params import Params

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.lab.nexmark_run import run
-from tailrace.lab.workloads.nexmark.compare import same_rows
+from support.lab.same_rows import same_rows
 from tailrace.lab.workloads.nexmark.events.config import Config
 from tailrace.lab.workloads.nexmark.events.files import write_files
 from tailrace.lab.workloads.nexmark.oracle import answer

@@ -18,7 +18,8 @@ import tailrace as tr
 from support.draw import drawn as drawn_cases
 from support.lab.nexmark_rows import house_rows
 from support.lab.nexmark_run import JOINS, run, watermark_ms
-from tailrace.lab.workloads.nexmark.compare import closed, same_rows
+from support.lab.same_rows import same_rows
+from tailrace.lab.workloads.nexmark.answers import closed
 from tailrace.lab.workloads.nexmark.events.config import Config
 from tailrace.lab.workloads.nexmark.events.files import write_files
 from tailrace.lab.workloads.nexmark.events.schema import EVENT_SCHEMA

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from support.draw import drawn
+from support.lab.same_rows import same_rows
 from tailrace.api.options import Options
 from tailrace.lab import catalog, registry
 from tailrace.lab.registry import OURS, Settings
 from tailrace.lab.workloads.events import write_batch
-from tailrace.lab.workloads.nexmark.compare import same_rows
 from tailrace.lab.workloads.nexmark.events.config import Config
 from tailrace.lab.workloads.nexmark.events.generator import events
 from tailrace.lab.workloads.nexmark.events.json_texts import with_texts

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.lab.nexmark_rows import bid_rows, house_rows
+from support.lab.same_rows import RowsDiffer, same_rows
 from support.models.nexmark import NAIVE, House
 from tailrace.errors import TailraceError
-from tailrace.lab.workloads.nexmark.answers import ANSWERS
-from tailrace.lab.workloads.nexmark.compare import RowsDiffer, closed, same_rows
+from tailrace.lab.workloads.nexmark.answers import ANSWERS, closed
 from tailrace.lab.workloads.nexmark.events.config import Config
 from tailrace.lab.workloads.nexmark.events.files import Format, write_files
 from tailrace.lab.workloads.nexmark.events.generator import events

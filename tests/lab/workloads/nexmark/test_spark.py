@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from support.lab.nexmark_rows import house_rows
 from support.lab.nexmark_run import run
-from tailrace.lab.workloads.nexmark.answers import ANSWERS
-from tailrace.lab.workloads.nexmark.compare import closed, same_rows
+from support.lab.same_rows import same_rows
+from tailrace.lab.workloads.nexmark.answers import ANSWERS, closed
 from tailrace.lab.workloads.nexmark.events.config import Config
 from tailrace.lab.workloads.nexmark.events.files import Format, write_files
 from tailrace.lab.workloads.nexmark.oracle import answer

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from support.lab.nexmark_rows import bid_rows
 from support.lab.nexmark_run import JOINS, run, watermark_ms
-from tailrace.lab.workloads.nexmark.answers import ANSWERS
-from tailrace.lab.workloads.nexmark.compare import closed, same_rows
+from support.lab.same_rows import same_rows
+from tailrace.lab.workloads.nexmark.answers import ANSWERS, closed
 from tailrace.lab.workloads.nexmark.events.config import Config
 from tailrace.lab.workloads.nexmark.events.files import write_files
 from tailrace.lab.workloads.nexmark.oracle import answer

@@ -18,7 +18,6 @@ from tailrace.lab.espbench.queries.input import MF01, MF02, MF03, field, result
 from tailrace.lab.espbench.queries.outliers import PERPLEXITY, THRESHOLD, WINDOW, half_up, outlier_probabilities
 
 HIGH_MF01, LOW_MF03 = 14_963, 8_105
-_BUFFER = "id bigint, row string"
 _HELD = "messages string"
 """Lines of ``<id>;<row>``: PySpark 4.3 cannot read a state of arrays back."""
 

@@ -11,9 +11,6 @@ from tailrace.lab.gadget.analysis.numbering import numbered
 from tailrace.lab.gadget.analysis.summary import SEED, OrderMetrics, order_metrics
 from tailrace.lab.gadget.traces.trace import Trace
 
-REJECTED_BELOW = 0.001
-"""A p-value below this says that the keys are not of one distribution."""
-
 
 @dataclass(frozen=True)
 class Comparison:

@@ -16,7 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tailrace.errors import TailraceError
 from tailrace.lab.workloads.nexmark.events.schema import AUCTION_SCHEMA, BID_SCHEMA, TIME
 
 _LONG, _TEXT = pa.int64(), pa.string()
@@ -303,3 +305,15 @@ ANSWERS: dict[str, Answer] = {
         dir3=_TEXT,
     ),
 }
+
+
+def closed(rows: pa.Table, watermark_ms: int, column: str = "window_end") -> pa.Table:
+    """Of a windowed answer, the rows of windows that the watermark has closed: those that end at or before it.
+
+    ``column`` is where a row's window ends; it may also be an auction's ``expires``. Right for a stream that
+    dropped no row as late.
+    """
+    if column not in rows.column_names:
+        raise TailraceError(f"no column {column} in {', '.join(rows.column_names)}: the answer has no windows to close")
+    limit = pa.scalar(watermark_ms, pa.timestamp("ms", tz="UTC")).cast(rows.schema.field(column).type)
+    return rows.filter(pc.less_equal(rows[column], limit))

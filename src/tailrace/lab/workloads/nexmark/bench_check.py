@@ -15,7 +15,7 @@ import pyarrow as pa
 from tailrace.lab import registry
 from tailrace.lab.registry import OURS, Value
 from tailrace.lab.run_check import check_rows
-from tailrace.lab.workloads.nexmark.compare import closed
+from tailrace.lab.workloads.nexmark.answers import closed
 from tailrace.lab.workloads.nexmark.queries.version import Mode, Version
 from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX, VERSIONS, params_of, watermark_ms, whole_answer
 

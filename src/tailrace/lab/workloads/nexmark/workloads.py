@@ -21,8 +21,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 
 from tailrace.lab.registry import OURS, Batch, Files, Parameter, Settings, Value, Workload, register
-from tailrace.lab.workloads.nexmark.answers import ANSWERS
-from tailrace.lab.workloads.nexmark.compare import closed
+from tailrace.lab.workloads.nexmark.answers import ANSWERS, closed
 from tailrace.lab.workloads.nexmark.events.config import AUCTION_ID_LEAD, Config
 from tailrace.lab.workloads.nexmark.events.generator import events as make_events
 from tailrace.lab.workloads.nexmark.events.json_texts import with_texts

@@ -135,26 +135,3 @@ class Config:
     def num_events_for_auctions(self) -> int:
         """After so many events the auctions that are in flight now have been replaced by new ones."""
         return self.num_in_flight_auctions * self.total_proportion // self.auction_proportion
-
-
-def smoke(events: int = 100_000, seed: int = 0) -> Config:
-    """Beam's SMOKE suite: 100 generators, so ten seconds of event time for 100,000 events."""
-    return Config(events=events, seed=seed, num_event_generators=100)
-
-
-def two_hours_active(rate: int, seed: int = 0, events: int | None = None) -> Config:
-    """The skew of the Keyed Prefetching paper: keys live two hours, the hot one is replaced every second."""
-    auctions_a_second = max(1, rate * 3 // 50)
-    people_a_second = max(1, rate // 50)
-    return Config(
-        events=events,
-        seed=seed,
-        first_event_rate=rate,
-        next_event_rate=rate,
-        num_in_flight_auctions=auctions_a_second * 7200,
-        num_active_people=people_a_second * 7200,
-        hot_auction_batch=auctions_a_second,
-        hot_seller_batch=people_a_second,
-        hot_bidder_batch=people_a_second,
-        avg_bid_byte_size=200,
-    )

@@ -106,11 +106,3 @@ def located(config: Config, sequence: Ints) -> tuple[Ints, Ints]:
         number = np.where(rest, sequence - block * (generators - 1), number)
     number = adjusted_numbers(config, number)
     return number, generator * block + number
-
-
-def emitted_watermark_ms(config: Config, sequence: int) -> int:
-    """No event from this sequence number on is older than this."""
-    generators = config.num_event_generators
-    number = sequence // generators
-    group = config.out_of_order_group_size
-    return int(event_times_ms(config, np.array([number // group * group], np.int64))[0])

@@ -1,23 +1,12 @@
-"""The stream of wide events, and the three kinds of rows in it under their own names."""
+"""The three kinds of rows in a stream of wide events, under their own names."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tailrace.lab.workloads.nexmark.events.files import Format
-from tailrace.lab.workloads.nexmark.events.schema import SCHEMAS, Kind, spark_schema, wide_name
+from tailrace.lab.workloads.nexmark.events.schema import SCHEMAS, Kind, wide_name
 from tailrace.lab.workloads.nexmark.params import Params
-
-
-def read_events(
-    spark: SparkSession, folder: str, format: Format = Format.PARQUET, files_per_batch: int | None = 1
-) -> DataFrame:
-    """A stream over a folder that ``files.write_files`` made, or is making."""
-    reader = spark.readStream.schema(spark_schema()).format(format.value)
-    if files_per_batch is not None:
-        reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    return reader.load(folder)
 
 
 def of_kind(events: DataFrame, kind: Kind) -> DataFrame:

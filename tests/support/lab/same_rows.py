@@ -1,4 +1,4 @@
-"""Rows compared without regard to their order, and answers cut down to what a stream can have said so far."""
+"""Rows compared without regard to their order."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-
-from tailrace.errors import TailraceError
 
 _SHOWN = 5
 _LONGEST = 40
 
 
-class RowsDiffer(TailraceError):
+class RowsDiffer(AssertionError):
     """Two tables do not hold the same rows; the message shows the first that only one of them has."""
 
 
@@ -53,15 +50,3 @@ def _plain(table: pa.Table) -> pa.Table:
         kind = pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(field.type) else field.type
         fields.append(pa.field(field.name, kind))
     return table.cast(pa.schema(fields))
-
-
-def closed(rows: pa.Table, watermark_ms: int, column: str = "window_end") -> pa.Table:
-    """Of a windowed answer, the rows of windows that the watermark has closed: those that end at or before it.
-
-    ``column`` is where a row's window ends; it may also be an auction's ``expires``. Right for a stream that
-    dropped no row as late.
-    """
-    if column not in rows.column_names:
-        raise TailraceError(f"no column {column} in {', '.join(rows.column_names)}: the answer has no windows to close")
-    limit = pa.scalar(watermark_ms, pa.timestamp("ms", tz="UTC")).cast(rows.schema.field(column).type)
-    return rows.filter(pc.less_equal(rows[column], limit))
