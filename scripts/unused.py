@@ -95,7 +95,7 @@ def unused_names(modules: list[Module]) -> Iterator[Finding]:
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < TEXT_CHARS_MAX:
                 named.update(re.findall(r"\w+", node.value))
     for module in modules:
-        if _is_shipped(module):
+        if _is_shipped(module) or _holds_metrics(module):
             continue
         for statement in module.tree.body:
             for name in _defined(statement):
@@ -110,6 +110,10 @@ def _defined(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.AnnAssign):
         targets = [statement.target]
     return [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
+def _holds_metrics(module: Module) -> bool:
+    return module.name.split(".")[-1] == "metrics"
 
 
 def _is_shipped(module: Module) -> bool:
@@ -143,7 +147,7 @@ def unused_metrics(modules: list[Module]) -> Iterator[Finding]:
                 for alias in node.names:
                     named.setdefault(alias.name, set()).add(module.name)
     for module in modules:
-        if module.name.split(".")[-1] != "metrics":
+        if not _holds_metrics(module):
             continue
         for statement in module.tree.body:
             if isinstance(statement, ast.Assign):
