@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from support.operators.keyed_cluster import NO_TIME, KeyedCluster, Times
 from support.operators.scenario import TimedScenario, few_hashes, play
 from tailrace.ids import Micros
-from tailrace.operators.ingest import partials as input
+from tailrace.operators.aggregate.ingest import partials as input
 from tailrace.operators.ingest import rows as row_ingest
 from tailrace.operators.timers.ttl import Clock
 from tailrace.types import Field

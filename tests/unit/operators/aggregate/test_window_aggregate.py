@@ -18,7 +18,7 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
-from tailrace.operators.ingest import partials as input
+from tailrace.operators.aggregate.ingest import partials as input
 from tailrace.operators.ingest.frame import Frame, split
 from tailrace.operators.resources import Resources
 from tailrace.operators.windows.time_window import TimeWindowSpec
