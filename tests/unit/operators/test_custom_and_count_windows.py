@@ -33,9 +33,9 @@ from support.operators.window_scenario import (
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.holistic import sliding_windows as sliding_lists
+from tailrace.operators.aggregate.ingest import partials as input
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
-from tailrace.operators.aggregate.ingest import partials as input
 from tailrace.operators.ingest import rows as row_ingest
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.registry import ingest_of, operator_of

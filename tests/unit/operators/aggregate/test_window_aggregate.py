@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.ingest import partials as input
 from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
-from tailrace.operators.aggregate.ingest import partials as input
 from tailrace.operators.ingest.frame import Frame, split
 from tailrace.operators.resources import Resources
 from tailrace.operators.windows.time_window import TimeWindowSpec

@@ -32,9 +32,9 @@ from support.operators.session_scenario import (
 )
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.ingest import partials as input
 from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.aggregate.ingest import partials as input
 from tailrace.operators.registry import operator_with
 from tailrace.operators.resources import Resources
 from tailrace.operators.session import dynamic_sessions, open_sessions
