@@ -39,6 +39,10 @@ class UnansweredError(StateServerError):
     """No answer came to a call that may be made twice: the driver makes it again where the server still lives."""
 
 
+class CertificateError(StateServerError):
+    """Who answers in a state server's place shows a certificate that is not trusted: no start goes on with that."""
+
+
 class RewindNeeded(StateServerError):
     """An epoch that Spark has committed is lost with a state server: the query starts again from the one before."""
 

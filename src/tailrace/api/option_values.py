@@ -212,6 +212,25 @@ class ExecutorFolder:
         return (self.off or "") if value == "" else value or ""
 
 
+@dataclass(frozen=True)
+class PemFile:
+    """A file with certificates or a key."""
+
+    machine: str
+
+    @property
+    def limits(self) -> str:
+        return f"the absolute path of a PEM file on {self.machine}"
+
+    def parse(self, name: str, text: str) -> str:
+        if not text.strip().startswith("/"):
+            raise _wrong(name, self.limits, text)
+        return text.strip()
+
+    def show(self, value: str | None) -> str:
+        return value or ""
+
+
 def _wrong(name: str, limits: str, text: str) -> AnalysisError:
     return AnalysisError(f"option {name!r} must be {limits}, but is {text!r}")
 

@@ -21,6 +21,7 @@ from tailrace.api.option_values import (
     Location,
     Number,
     Option,
+    PemFile,
     Size,
     declared,
     option,
@@ -73,6 +74,14 @@ class Transport(StrEnum):
     AUTO = "auto"
     UNIX = "unix"
     TCP = "tcp"
+
+
+class TlsMode(StrEnum):
+    """Whether calls between machines are encrypted, and with whose certificate."""
+
+    AUTO = "auto"  # one made for the run and shipped with its token, unless files are given
+    SPARK = "spark"  # the one of Spark's own settings, spark.ssl.rpc or spark.ssl
+    OFF = "off"
 
 
 class CommitMode(StrEnum):
@@ -155,6 +164,40 @@ class HintTuning:
     @property
     def upstream(self) -> bool:
         return self.lookahead is HintSource.AUTO
+
+
+@dataclass(frozen=True)
+class Encryption:
+    """How calls between machines are encrypted. Those within one machine do not leave it."""
+
+    mode: TlsMode = option(
+        "tls", Choice(TlsMode), TlsMode.AUTO, "How calls to state servers on other machines are encrypted."
+    )
+    certificate: str | None = option(
+        "tlsCertificate",
+        PemFile("the executors' machines"),
+        None,
+        "The certificate, and its chain, that state servers show; one made for the run unless given.",
+    )
+    key: str | None = option("tlsKey", PemFile("the executors' machines"), None, "The private key of `tlsCertificate`.")
+    roots: str | None = option(
+        "tlsRoots",
+        PemFile("the driver's machine"),
+        None,
+        "The authorities that have signed `tlsCertificate`; those that the machine trusts unless given.",
+    )
+
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        if (self.certificate is None) != (self.key is None):
+            there, missing = ("tlsCertificate", "tlsKey") if self.key is None else ("tlsKey", "tlsCertificate")
+            raise AnalysisError(f"option {there!r} goes with {missing!r}: give both, or neither")
+        if self.roots is not None and self.certificate is None:
+            raise AnalysisError("option 'tlsRoots' says who signed 'tlsCertificate': give that too, or remove it")
+        if self.certificate is not None and self.mode is not TlsMode.AUTO:
+            raise AnalysisError(
+                f"option 'tls' is {self.mode.value!r}, and 'tlsCertificate' is given: remove one of them"
+            )
 
 
 CHECKPOINT_LOCATION = "checkpointLocation"
@@ -242,6 +285,7 @@ class Options:
         "combine", Choice(Combine), Combine.AUTO, "Whether a task merges rows of the same key before it sends them."
     )
     transport: Transport = option("transport", Choice(Transport), Transport.AUTO, "How tasks reach a state server.")
+    encryption: Encryption = Encryption()
     read_batch_ratio: float = option(
         "readBatchRatio",
         Number(0, 1),
@@ -316,7 +360,9 @@ def parse_options(ours: Mapping[str, str]) -> Options:
     >>> parse_options({"memory": "512MB", "route": "shuffle"}).memory_bytes
     536870912
     """
-    return parsed(Options(), ours)
+    options = parsed(Options(), ours)
+    options.encryption.check()
+    return options
 
 
 def changed_options(options: Options) -> list[tuple[Option, str]]:

@@ -16,7 +16,18 @@ from tailrace.api.definition import (
     Trigger,
 )
 from tailrace.api.duration import format_duration
-from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkPolicy, WatermarkRule, changed_options
+from tailrace.api.options import (
+    Combine,
+    CommitMode,
+    Options,
+    Prefetch,
+    Route,
+    TlsMode,
+    Transport,
+    WatermarkPolicy,
+    WatermarkRule,
+    changed_options,
+)
 from tailrace.api.relations import OutputMode, SparkHop, Watermark, sources_of
 from tailrace.operators.planning.texts import fields_text
 from tailrace.operators.registry import description_of
@@ -174,10 +185,17 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
 
 def _ingest_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:
     combine = _UNCOMBINED if stage.operator.sends_rows else _COMBINES[plan.options.combine]
-    lines = [f"route {_ROUTES[plan.options.route]}", f"combine {combine}", f"transport {plan.options.transport}"]
+    lines = [f"route {_ROUTES[plan.options.route]}", f"combine {combine}", f"transport {_transport(plan.options)}"]
     if query is not None and query.late is not None:
         lines.append(f"late rows to {_sink_text(query.late)}")
     return lines
+
+
+def _transport(options: Options) -> str:
+    if options.transport is Transport.UNIX:
+        return options.transport.value
+    encrypted = "not encrypted" if options.encryption.mode is TlsMode.OFF else "encrypted"
+    return f"{options.transport}, {encrypted} between machines"
 
 
 def _sink_text(sink: Sink) -> str:

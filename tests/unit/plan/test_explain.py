@@ -61,7 +61,7 @@ Sink foreachBatch save of query 'hot'
       +- Ingest
          |  route direct: each task sends rows straight to the servers that own their keys
          |  combine auto: tasks merge rows of the same key before sending, where that pays
-         |  transport auto
+         |  transport auto, encrypted between machines
          +- Source
                reads ts timestamp, auction bigint, price int"""
     )

@@ -134,11 +134,9 @@ def _listen(
 ) -> tuple[StateService, LocalRpcServer | None]:
     """Listen, then publish the address. Callers of this machine have a line of their own."""
     common, folder = config.common, ServerFolder(config.directory)
-    certificates = None
-    scheme = "grpc"
-    if common.tls_cert_path and common.tls_key_path:
-        scheme = "grpc+tls"
-        certificates = [(scratch.read_binary(common.tls_cert_path), scratch.read_binary(common.tls_key_path))]
+    scheme, certificates = "grpc", None
+    if common.transport == TCP and common.tls is not None:
+        scheme, certificates = "grpc+tls", common.tls.certificates(scratch.read_binary)
     unix = f"{UNIX_SCHEME}{folder.socket(config.server)}"
     location = f"{scheme}://{common.bind_host or config.host}:0" if common.transport == TCP else unix
     with scratch.private_files():

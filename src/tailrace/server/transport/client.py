@@ -39,7 +39,7 @@ from pyarrow import flight
 from tailrace.commit.manifest import EMPTY, Manifest
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.files.disk import process_id
-from tailrace.errors import StateServerError, TailraceError, UnansweredError
+from tailrace.errors import CertificateError, StateServerError, TailraceError, UnansweredError
 from tailrace.ids import MIN_MICROS
 from tailrace.server.transport.epoch_messages import (
     CommitResult,
@@ -286,8 +286,7 @@ class StateClient:
         """Opened when it is first needed: next to a server, tasks may never."""
         with self._lock:
             if self._opened is None:
-                roots = {"tls_root_certs": self._access.tls_roots} if self._access.tls_roots else {}
-                self._opened = flight.FlightClient(self.address.uri, **roots)
+                self._opened = flight.FlightClient(self.address.uri, **self._access.trust.client_options())
             return self._opened
 
     @property
@@ -371,6 +370,11 @@ def _meant(error: Exception, who: str, again: bool = False) -> TailraceError:
         return StateServerError(f"{who} did not answer in time")  # it may still be at it
     unanswered = UnansweredError if again else StateServerError
     first_line = (str(error).splitlines() or [""])[0][:500]
+    if "certificate verify failed" in first_line or "is not in peer certificate" in first_line:
+        return CertificateError(
+            f"the certificate that {who} shows is not the one that this run trusts: look at the options tlsCertificate "
+            f"and tlsRoots, or whether something stands between the machines: {first_line}"
+        )
     if isinstance(error, flight.FlightUnavailableError | ConnectionError | BrokenLine):
         return unanswered(f"{who} cannot be reached: {first_line}")
     return unanswered(f"call to {who} failed: {type(error).__name__}: {first_line}")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from tailrace.server.transport.tls import MACHINES_TRUST, Tls, Trust
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 UNIX = "unix"
@@ -31,11 +32,11 @@ class ServerAddress:
 
 @dataclass(frozen=True)
 class Access:
-    """What opens a run's servers. ``tls_roots`` is PEM text, needed only for certificates of a private authority."""
+    """What opens a run's servers."""
 
     run: str
     token: str = field(repr=False)
-    tls_roots: str | None = field(default=None, repr=False)
+    trust: Trust = MACHINES_TRUST
     timeout_s: float = 600.0  # of one step of an epoch
     transfer_timeout_s: float = 3600.0  # of what lasts as long as its rows: staging streams, outputs, loading shards
 
@@ -55,9 +56,7 @@ class ServerConfig:
     proof: tuple[str, str] | None = None  # an object, and a text in it: who reads it has the driver's store before it
     outputs: tuple[str, ...] = ()  # folders that the driver has made below paths that executors will write to
     transport: str = UNIX
-    tls_cert_path: str | None = None  # on the executors
-    tls_key_path: str | None = None
-    tls_roots: str | None = field(default=None, repr=False)
+    tls: Tls | None = None  # of calls by TCP; None: they are not encrypted
     copies: bool = True  # of a far store's objects are kept on the executors' machines
     copies_location: str | None = None  # there; the user's temporary folder by default
     scratch: str | None = None  # a folder for spilled rows; the server's own by default
@@ -68,7 +67,7 @@ class ServerConfig:
 
     @property
     def access(self) -> Access:
-        return Access(self.run, self.token, self.tls_roots)
+        return Access(self.run, self.token, self.tls.trust if self.tls else MACHINES_TRUST)
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,7 @@ class ProcessConfig:
     def to_json(self) -> str:
         raw = asdict(self)
         raw["common"]["tuning"] = self.common.tuning.to_json()
+        raw["common"]["tls"] = self.common.tls and self.common.tls.to_json()
         return json.dumps(raw)
 
     @classmethod
@@ -95,4 +95,5 @@ class ProcessConfig:
         common["outputs"] = tuple(common["outputs"])
         common["tuning"] = Tuning.from_json(common["tuning"])
         common["proof"] = common["proof"] and tuple(common["proof"])
+        common["tls"] = common["tls"] and Tls.from_json(common["tls"])
         return cls(common=ServerConfig(**common), **raw)

@@ -39,7 +39,7 @@ from tailrace.ids import NO_EPOCH
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, Stage, plan_query, plan_relation
-from tailrace.server.transport.server_config import Access, ServerConfig
+from tailrace.server.transport.server_config import TCP, Access, ServerConfig
 from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
 from tailrace.spark.epoch.epoch_config import recorded_policy
 from tailrace.spark.epoch.progress import QueryIdentity
@@ -55,9 +55,10 @@ from tailrace.spark.processors.initial_state import initial_of, with_initial_sta
 from tailrace.spark.query.query import Failure, Running, StreamingQuery
 from tailrace.spark.query.spark_progress import ReportedRunner, report_to_listeners
 from tailrace.spark.query.stream_manager import replace_stream_manager
+from tailrace.spark.servers.encryption import encryption
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.servers.losses import RetryBudget
-from tailrace.spark.servers.placement import refuse_dynamic_allocation
+from tailrace.spark.servers.placement import refuse_dynamic_allocation, transport_of
 from tailrace.spark.sinks.contract import SinkRun
 from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
@@ -203,7 +204,13 @@ class SparkRuntime:
                 undo.callback(each.close)
                 each.open(sink_run)
             outputs = tuple(folder for each in sinks if (folder := each.shared_folder()) is not None)
-            config = replace(_server_config(plan, controller, run, locations.state, store_options), outputs=outputs)
+            transport = transport_of(spark, plan.options.transport)
+            config = replace(
+                _server_config(plan, controller, run, locations.state, store_options),
+                outputs=outputs,
+                transport=transport,
+                tls=encryption(spark, plan.options.encryption, run) if transport == TCP else None,
+            )
             fleet = Fleet(spark, config, plan.shards, plan.options.heartbeat_timeout / 1e6)
             undo.callback(lambda: fleet.close(keep=failure.comes_again))
             fleet.open(controller.recovery_point.manifest, budget)
@@ -351,7 +358,6 @@ def _server_config(
         token=new_token(),
         operators=tuple(stage.operator.to_json() for stage in plan.stages),
         store_uri=state_location,
-        transport=plan.options.transport.value,
         memory_bytes=plan.options.memory_bytes,
         tuning=plan.tuning,
         proof=(controller.fence_name, run),

@@ -24,7 +24,7 @@ from tailrace.commit.manifest import Manifest
 from tailrace.env import clock, tasks
 from tailrace.env.files.disk import is_this_machine
 from tailrace.env.tasks import Call
-from tailrace.errors import StateServerError, UnansweredError
+from tailrace.errors import CertificateError, StateServerError, UnansweredError
 from tailrace.server.process.launch import end_unresponsive
 from tailrace.server.transport.client import StateClient, connect, disconnect
 from tailrace.server.transport.server_config import Access, ServerAddress, ServerConfig
@@ -114,6 +114,8 @@ class Fleet:
 
     def _refuses(self, error: StateServerError) -> bool:
         """Whether a server cannot start, or does not want to open, rather than being lost on the way."""
+        if isinstance(error, CertificateError):
+            return True
         if isinstance(error, UnansweredError):
             return False
         return self._placement is None or self.all_alive()

@@ -30,14 +30,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace import errors
+from tailrace.api.options import Transport
 from tailrace.env import clock, tasks
 from tailrace.env.randomness import short_id
 from tailrace.errors import AnalysisError, StateServerError, TailraceError, UnansweredError
 from tailrace.server.process.launch import ensure_server
 from tailrace.server.transport.server_config import TCP, UNIX, ServerAddress, ServerConfig
-
-AUTO = "auto"
-"""Unix sockets where driver and executors share a machine by construction, TCP elsewhere."""
 
 _COLUMN = "answer"
 _STAYS_S = (0.2, 1.0, 1.0)
@@ -186,6 +184,13 @@ def refuse_dynamic_allocation(spark: SparkSession) -> None:
         )
 
 
+def transport_of(spark: SparkSession, wanted: Transport) -> str:
+    """Unix sockets where driver and executors share a machine by construction, TCP elsewhere, unless said otherwise."""
+    if wanted is not Transport.AUTO:
+        return wanted.value
+    return UNIX if str(spark.sparkContext.master).startswith("local") else TCP
+
+
 def ensure_servers(
     spark: SparkSession, config: ServerConfig, suspects: Collection[str] = ()
 ) -> tuple[ServerAddress, ...]:
@@ -196,8 +201,6 @@ def ensure_servers(
     context = spark.sparkContext
     master = str(context.master)
     refuse_dynamic_allocation(spark)
-    if config.transport == AUTO:
-        config = replace(config, transport=UNIX if master.startswith("local") else TCP)
     visit = functools.partial(_visit, spark, config, frozenset(suspects))
     if _one_executor(master):
         found = visit(1, "localhost", 0.0)

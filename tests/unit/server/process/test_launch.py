@@ -31,13 +31,15 @@ from support.servers.state_servers import (
     start,
 )
 from tailrace.env import processes
+from tailrace.env.certificates import new_key_pair
 from tailrace.env.files import scratch
-from tailrace.errors import CheckpointError, StateServerError, UnansweredError
+from tailrace.errors import CertificateError, CheckpointError, StateServerError, UnansweredError
 from tailrace.server.process import launch
 from tailrace.server.process.launch import _host, end_unresponsive
 from tailrace.server.transport.client import StateClient, connect, disconnect
 from tailrace.server.transport.folder import sweep
 from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig
+from tailrace.server.transport.tls import Tls, Trust
 
 _NEW_CERTIFICATE = (
     "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
@@ -108,7 +110,7 @@ def test_tcp(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
     disconnect(common.run)
 
 
-def test_tls(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
+def test_tls_with_a_certificate_of_the_machine(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
     assert shutil.which("openssl"), "this test makes a certificate: install openssl"
     cert, private = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
@@ -116,13 +118,41 @@ def test_tls(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    paths = {"tls_cert_path": str(cert), "tls_key_path": str(private)}
-    common = config(tmp_path / "store", transport="tcp", tls_roots=cert.read_text(), **paths)
+    tls = Tls(Trust(cert.read_text()), chain_path=str(cert), key_path=str(private))
+    common = config(tmp_path / "store", transport="tcp", tls=tls)
     found = start(common, executor, short_path, host="localhost")
     assert found.uri.startswith("grpc+tls://localhost:")
     StateClient(found, common.access).open(range(SHARDS))
-    with pytest.raises(StateServerError):
-        StateClient(found, replace(common.access, tls_roots=None, timeout_s=1.0)).forget(0)
+    with pytest.raises(CertificateError, match="is not the one that this run trusts"):
+        StateClient(found, replace(common.access, trust=Trust(), timeout_s=5.0)).forget(0)
+
+
+def shipped(name: str) -> Tls:
+    pair = new_key_pair(name)
+    return Tls(Trust(pair.chain, pair.name), chain=pair.chain, key=pair.key)
+
+
+def test_tls_with_a_certificate_of_the_run(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
+    tls = shipped("this-run.tailrace.invalid")
+    common = config(tmp_path / "store", transport="tcp", tls=tls)
+    found = start(common, executor, short_path, host="127.0.0.1")
+    assert found.uri.startswith("grpc+tls://127.0.0.1:")
+    StateClient(found, common.access).open(range(SHARDS))
+    of_another_run = shipped("this-run.tailrace.invalid").trust
+    for wrong in (of_another_run, replace(tls.trust, name="other-run.tailrace.invalid"), Trust()):
+        with pytest.raises(CertificateError, match="is not the one that this run trusts"):
+            StateClient(found, replace(common.access, trust=wrong, timeout_s=5.0)).forget(0)
+    for token in ("", "x", common.token[:-1]):
+        with pytest.raises(StateServerError, match="token"):
+            StateClient(found, replace(common.access, token=token)).forget(0)
+    in_plain = replace(found, uri=found.uri.replace("grpc+tls", "grpc"))
+    with pytest.raises(StateServerError, match=r"cannot be reached|did not answer"):
+        StateClient(in_plain, replace(common.access, timeout_s=1.0)).forget(0)
+    assert tls.key is not None
+    secret = tls.key.splitlines()[1]
+    for file in ("cmdline", "environ"):
+        assert secret.encode() not in Path(f"/proc/{found.pid}/{file}").read_bytes()
+    assert secret not in repr(common) + Path(found.log_path).read_text()
 
 
 def test_it_ends_on_request_and_leaves_nothing(common: ServerConfig, executor: StandIn, short_path: Path) -> None:
@@ -324,9 +354,8 @@ def test_launches_at_the_same_time_start_one_server(tmp_path: Path, executor: St
 
 
 def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
-    broken = config(
-        tmp_path, transport="tcp", tls_cert_path=str(tmp_path / "no.pem"), tls_key_path=str(tmp_path / "no.key")
-    )
+    tls = Tls(Trust(), chain_path=str(tmp_path / "no.pem"), key_path=str(tmp_path / "no.key"))
+    broken = config(tmp_path, transport="tcp", tls=tls)
     with pytest.raises(StateServerError, match=r"ended with code 1. The end of its log:(.|\n)*no\.pem"):
         start(broken, executor, short_path)
     assert left_over(short_path) == []
