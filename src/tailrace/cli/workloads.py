@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -122,9 +123,21 @@ def version() -> None:
         out.print(f"{name:10} {number}", highlight=False)
 
 
-@app.command(hidden=True, epilog="Example:  tailrace warm")
-def warm() -> None:
-    """Compile the kernels into their cache, so that the first query need not wait. ``make setup`` does it once."""
+@app.command(
+    epilog="Examples:  tailrace warm  ·  tailrace warm --into .venv/share/tailrace/kernels, before .venv is packed"
+)
+def warm(
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            help="Compile into this folder instead of the user's cache: an archive for machines of this kind."
+        ),
+    ] = None,
+) -> None:
+    """Compile the kernels, so that no first query waits for a compiler: once a version and kind of processor."""
+    if into is not None:
+        os.environ["TAILRACE_KERNEL_CACHE"] = str(into.absolute())
+        os.environ["TAILRACE_KERNEL_ARCHIVE"] = os.devnull  # all of it is compiled anew
     from tailrace.lab.gadget.generate import warm_up as warm_up_gadget  # lazy: see cli.app
     from tailrace.operators.warm_up import warm_up  # lazy: see cli.app
 

@@ -2,16 +2,14 @@
 
 Compiled code is cached on disk, outside the package since an installation may be read-only. The folder is
 ``TAILRACE_KERNEL_CACHE`` or ``tailrace/kernels`` in the user's cache folder; in it, a folder for each digest of what
-a kernel is made of (`kernel_sources`), held while this process lives; those that nobody uses any more are removed
-(`kernel_folders`). All of it may be removed at any time. Only our own functions are sent there: a user's numba code in
+a kernel is made of (`code_cache`), held while this process lives; those that nobody uses any more are removed
+(`cache_folders`). All of it may be removed at any time. Only our own functions are sent there: a user's numba code in
 the same process keeps its settings.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -22,24 +20,12 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from tailrace.env.kernels import cache_folders as kernel_folders
-from tailrace.env.kernels import source_digest as kernel_sources
+from tailrace.env.kernels.code_cache import CodeCache, cache_folder, cache_folder_of
 
 _numba_config: Any = _config
 _njit: Any = numba.njit
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def cache_folder() -> Path:
-    chosen = os.environ.get("TAILRACE_KERNEL_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace" / "kernels"
-
-
-def cache_folder_of(function: Callable[..., Any]) -> Path:
-    """Where its compiled code lies: elsewhere as soon as anything that is inlined into it changes."""
-    return cache_folder() / kernel_sources.digest(function.__module__)
 
 
 def remove_unused_code() -> None:
@@ -72,9 +58,8 @@ def compiled(function: _Function, force_inline: bool) -> _Function:
     try:
         # Without numba's memory manager: kernels own no arrays, and counting references to those they are given costs
         # more than the work on a row.
-        made: _Function = _njit(
-            function, nogil=True, cache=True, error_model="numpy", forceinline=force_inline, _nrt=False
-        )
+        made: _Function = _njit(function, nogil=True, error_model="numpy", forceinline=force_inline, _nrt=False)
+        made._cache = CodeCache(function)  # type: ignore[attr-defined]
         return made
     finally:
         _numba_config.CACHE_DIR = before

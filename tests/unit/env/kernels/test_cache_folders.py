@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tailrace.env.kernels import cache_folders as kernel_folders
+from tailrace.env.kernels import code_cache
 from tailrace.env.kernels import compile as compiled
 
 NAMES = [f"{number:016x}" for number in range(4)]
@@ -197,6 +198,6 @@ def test_kernels_are_held_where_they_lie(tmp_path: Path, monkeypatch: pytest.Mon
     one.__module__ = "tailrace.state.rows.arrange_kernels"
     compiled.inlined(one)
     unused(tmp_path, NAMES[0], 99)
-    os.utime(compiled.cache_folder_of(one) / ".used", (0, 0))
+    os.utime(code_cache.cache_folder_of(one) / ".used", (0, 0))
     compiled.remove_unused_code()
-    assert list(tmp_path.iterdir()) == [compiled.cache_folder_of(one)]
+    assert list(tmp_path.iterdir()) == [code_cache.cache_folder_of(one)]

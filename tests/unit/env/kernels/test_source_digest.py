@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.env.kernels import compile as compiled
+from tailrace.env.kernels import code_cache
 from tailrace.env.kernels import source_digest as kernel_sources
 from tailrace.state.rows import arrange_kernels
 
@@ -72,5 +72,5 @@ def test_a_module_of_others_has_none() -> None:
 def test_kernels_are_kept_under_their_digest() -> None:
     made = arrange_kernels.copy_slices
     digest = kernel_sources.digest(arrange_kernels.__name__)
-    assert compiled.cache_folder() / digest == compiled.cache_folder_of(made.py_func)  # type: ignore[attr-defined]
+    assert code_cache.cache_folder() / digest == code_cache.cache_folder_of(made.py_func)  # type: ignore[attr-defined]
     assert digest in Path(made.stats.cache_path).parts  # type: ignore[attr-defined]
