@@ -43,7 +43,7 @@ def cache_folder_of(function: Callable[..., Any]) -> Path:
     return cache_folder() / source_digest.digest(function.__module__)
 
 
-class _Place(_numba._CacheLocator):  # type: ignore[misc]
+class _Place(_numba._CacheLocator):
     """Of a function of this package: the folder of its digest."""
 
     def __init__(self, folder: Path, line: int) -> None:
@@ -65,11 +65,11 @@ class _Place(_numba._CacheLocator):  # type: ignore[misc]
         return cls(cache_folder_of(function), function.__code__.co_firstlineno)
 
 
-class _Code(_numba.CompileResultCacheImpl):  # type: ignore[misc]
+class _Code(_numba.CompileResultCacheImpl):
     _locator_classes = (_Place, *_numba.CompileResultCacheImpl._locator_classes)
 
 
-class CodeCache(_numba.FunctionCache):  # type: ignore[misc]
+class CodeCache(_numba.FunctionCache):
     """The compiled code of one function."""
 
     _impl_class = _Code
