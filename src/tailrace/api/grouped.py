@@ -85,18 +85,20 @@ class GroupedStream:
         return made.through(*projected.finish)
 
     def _aggregated(self, wanted: Sequence[Aggregate], ansi: bool) -> Stream:
-        stream = self.stream
+        aggregates = (*(self._resolve(aggregate) for aggregate in wanted), *self._event_time())
+        return self._made(self.stream, window_position=self.window_position, aggregates=aggregates, ansi=ansi)
+
+    def _made(self, stream: Stream, **own: Any) -> Stream:
+        """An aggregation of the groups, with what is its ``own``."""
         aggregation = Aggregation(
             source=stream.source,
             schema=stream.schema,
             watermark=stream.watermark,
             window=self.window,
-            window_position=self.window_position,
             keys=self.keys,
-            aggregates=(*(self._resolve(aggregate) for aggregate in wanted), *self._event_time()),
-            ansi=ansi,
             store=self.chosen_store,
             state_ttl=self._ttl(),
+            **own,
         )
         return stream.derived(aggregation)
 
@@ -135,20 +137,8 @@ class GroupedStream:
             raise AnalysisError("applyInWindow: columns is empty, and a table without columns has no rows: name one")
         read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
         check_columns(self.window, self.keys, read, fields)
-        made = Aggregation(
-            source=stream.source,
-            schema=stream.schema,
-            watermark=stream.watermark,
-            window=self.window,
-            window_position=0,
-            keys=self.keys,
-            aggregates=(),
-            ansi=stream.runtime.ansi,
-            function=WindowFunction(func, fields, read),
-            store=self.chosen_store,
-            state_ttl=self._ttl(),
-        )
-        return stream.derived(made)
+        function = WindowFunction(func, fields, read)
+        return self._made(stream, window_position=0, aggregates=(), ansi=stream.runtime.ansi, function=function)
 
     def process(
         self,

@@ -9,20 +9,12 @@ import html
 from typing import Any
 
 from tailrace.lab.report.commit import commit_charts
-from tailrace.lab.report.figures import PARTS, Chart, labelled
+from tailrace.lab.report.figures import PARTS, Chart, colour, labelled
 from tailrace.lab.report.gadget import gadget_charts
 from tailrace.lab.report.panels import EngineNumbers, Panel, Span
 from tailrace.lab.report.prefetch import prefetch_charts
 from tailrace.lab.report.sweeps import sweep_charts
 
-_COLOURS = {
-    "tailrace": "#0d9488",
-    "spark-rocksdb": "#e8772e",
-    "spark-memory": "#8b5cf6",
-    "shuffle-floor": "#94a3b8",
-    "transfer-floor": "#cbd5e1",
-}
-_MORE_COLOURS = ("#3b82f6", "#db2777", "#ca8a04", "#65a30d")
 _RATIO = "#0d9488"
 _BAR_PX, _AROUND_PX = 44, 70
 _PARTS_SHOWN = 7
@@ -64,10 +56,6 @@ def charts(panel: Panel) -> list[Chart]:
     if panel.kind == "bench" and panel.ratios and len(panel.history) > 1:
         made.append(_history(panel))
     return made
-
-
-def colour(engine: str) -> str:
-    return _COLOURS.get(engine) or _MORE_COLOURS[sum(engine.encode()) % len(_MORE_COLOURS)]
 
 
 def number(value: float) -> str:

@@ -10,17 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace.lab.bench.commit.timeline import STEPS
-from tailrace.lab.report.figures import PARTS, Chart, is_number, labelled
+from tailrace.lab.report.figures import PARTS, Chart, colour, is_number, labelled
 
-_COLOURS = {
-    "spark-rocksdb": "#e8772e",
-    "sync": "#3b82f6",
-    "async-checkpoint": "#8b5cf6",
-    "buffered": "#ca8a04",
-    "async": "#0d9488",
-    "async-remote-logs": "#65a30d",
-    "async-free-store": "#94a3b8",
-}
 _STEP_COLOURS = {"snapshot": "#f43f5e", "plan": "#cbd5e1"}
 _OF_THE_PAPER = {"spark-rocksdb": "Baseline", "buffered": "zStream", "async-checkpoint": "Async.Ckp", "async": "MiSA"}
 """What a target stands for."""
@@ -136,7 +127,7 @@ def _throughput(query: str, summary: Mapping[str, Any]) -> list[Chart]:
         "type": "bar",
         "x": [labelled(name) for name in names],
         "y": [*ours.values(), *paper.values()],
-        "marker": {"color": [_colour(name) for name in ours] + ["#cbd5e1"] * len(paper)},
+        "marker": {"color": [colour(name) for name in ours] + ["#cbd5e1"] * len(paper)},
         "hovertemplate": "%{y:,.0f} kB/s<extra></extra>",
     }
     figure = _figure([trace], "", "kB/s")
@@ -230,7 +221,7 @@ def _beside(summary: Mapping[str, Any]) -> Chart:
         ours = (
             {str(name): value for name, value in ours.items() if is_number(value)} if isinstance(ours, Mapping) else {}
         )
-        for who, of, colour in (
+        for who, of, shade in (
             (f"{what}, here", ours, PARTS[at]),
             (f"{what}, paper", paper, ("#cbd5e1", "#94a3b8")[at]),
         ):
@@ -240,7 +231,7 @@ def _beside(summary: Mapping[str, Any]) -> Chart:
                     "name": who,
                     "x": [html.escape(name) for name in of],
                     "y": list(of.values()),
-                    "marker": {"color": colour},
+                    "marker": {"color": shade},
                     "hovertemplate": f"{who} %{{y:.2f}}×<extra></extra>",
                 }
             )
@@ -283,11 +274,7 @@ def _line(name: str, x: list[Any], y: list[Any], shown: str) -> dict[str, Any]:
 
 
 def _pen(name: str) -> dict[str, Any]:
-    return {"color": _colour(name), "width": 2, **({"dash": "dot"} if name == "async-free-store" else {})}
-
-
-def _colour(name: str) -> str:
-    return _COLOURS.get(name) or PARTS[sum(name.encode()) % len(PARTS)]
+    return {"color": colour(name), "width": 2, **({"dash": "dot"} if name == "async-free-store" else {})}
 
 
 def _figure(traces: list[dict[str, Any]], x: str, y: str) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from plotly.offline import get_plotlyjs
 
 from tailrace.errors import TailraceError
 from tailrace.lab.records.record import Record
-from tailrace.lab.report.charts import charts, colour, number
+from tailrace.lab.report.charts import charts, number
 from tailrace.lab.report.commit import HEADS, percentile_rows
-from tailrace.lab.report.figures import Chart
+from tailrace.lab.report.figures import Chart, colour
 from tailrace.lab.report.panels import Panel, RatioNumbers, panels
 from tailrace.lab.report.prefetch import HEADS as PREFETCH_HEADS
 from tailrace.lab.report.prefetch import prefetch_rows

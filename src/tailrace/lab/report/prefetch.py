@@ -9,17 +9,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tailrace.lab.report.figures import PARTS, Chart, is_number, labelled
+from tailrace.lab.report.figures import Chart, colour, is_number, labelled
 
-_COLOURS = {
-    "lru": "#94a3b8",
-    "clock": "#ca8a04",
-    "async-io": "#3b82f6",
-    "hints": "#0d9488",
-    "spark-rocksdb": "#e8772e",
-    "on": "#0d9488",
-    "off": "#94a3b8",
-}
 _HEIGHT_PX = 320
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9"}
 
@@ -221,7 +212,7 @@ def _bars(by_engine: Mapping[str, Mapping[str, float]], unit: str) -> dict[str, 
             "name": html.escape(engine),
             "x": [labelled(name) for name in each],
             "y": list(each.values()),
-            "marker": {"color": _colour(engine)},
+            "marker": {"color": colour(engine)},
             "hovertemplate": f"{html.escape(engine)} %{{y:,.3~g}} {unit}<extra></extra>",
         }
         for engine, each in by_engine.items()
@@ -240,13 +231,9 @@ def _line(name: str, x: list[Any], y: list[float], unit: str, *, markers: bool =
         "name": html.escape(name),
         "x": x,
         "y": y,
-        "line": {"color": _colour(name), "width": 2},
+        "line": {"color": colour(name), "width": 2},
         "hovertemplate": f"%{{y:,.3~g}} {unit}",
     }
-
-
-def _colour(name: str) -> str:
-    return _COLOURS.get(name) or ("#cbd5e1" if name == "paper" else PARTS[sum(name.encode()) % len(PARTS)])
 
 
 def _figure(traces: list[dict[str, Any]], x: str, y: str) -> dict[str, Any]:
