@@ -4,7 +4,7 @@ A replay must give the sink the same rows. The rows follow from the source, the 
 tasks combine, the route, the epoch's time, the delays of watermarks. Where an epoch's manifest is durable before its
 sink they are in it. In the asynchronous modes the sink comes first, so they have an object of their own, put only if
 absent: whoever runs the epoch again uses what was put first. Where an epoch has the config of the manifest before it,
-it needs none, unless an earlier run may have begun the same epoch (``spark.commits``).
+it needs none, unless an earlier run may have begun the same epoch (``spark.commit.commits``).
 
 Functions here hold no state: safe from any thread.
 """

@@ -3,7 +3,7 @@
 Spark does not sync its logs and may lose any of them, whole or in part, with the machine's power; a disk may be lost
 with all of them; a JVM that outlives its driver may write to them behind a start, and so may a driver that was replaced
 where they lie in an object store. The state location has what a
-start needs (``commit.spark_records``), so a start asks the logs for little:
+start needs (``commit.spark_logs.records``), so a start asks the logs for little:
 
 - *d* is the newest durable epoch. If the record of epoch *d + 1* is there, a sink may have seen that epoch: the logs
   become those with *d* committed and *d + 1* planned, and Spark replays *d + 1* with the recorded offsets.

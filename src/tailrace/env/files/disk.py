@@ -1,4 +1,4 @@
-"""Files and folders that must outlive a crash, and locks (what may be lost is in ``env.scratch``).
+"""Files and folders that must outlive a crash, and locks (what may be lost is in ``env.files.scratch``).
 
 Rules of syncing, on which every promise of durability rests:
 
@@ -7,8 +7,8 @@ Rules of syncing, on which every promise of durability rests:
   folder. A crash at any point leaves either no file under the final name or a whole one.
 - A new folder's name is safe after a sync of its parent.
 
-``Disk`` is the list of primitives that ``LocalStore`` is built from; ``env.faulty.SimulatedDisk`` implements the same
-list in memory and forgets what was not synced. ``Disk`` is stateless: safe from any thread.
+``Disk`` is the list of primitives that ``LocalStore`` is built from; tests have one that does the same
+in memory and forgets what was not synced. ``Disk`` is stateless: safe from any thread.
 """
 
 from __future__ import annotations

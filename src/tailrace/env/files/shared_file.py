@@ -9,7 +9,7 @@ be asked for anew, which costs more than writing them. A file has one owner at a
 looks at its bytes, ``spare-`` nobody's: the next sender renames it, and only one of several can. A name that a dead
 sender left goes with ``sweep``, as do files that nobody has used for a while, or with the folder.
 
-Threads: a ``HandedFile`` belongs to one; functions are for any.
+Threads: a ``SharedFile`` belongs to one; functions are for any.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A far store with a copy of its objects on this machine's disk: written there first, read from there where possible.
 
 An object is *saved* when its copy is synced, and in the store when its *upload* has returned. A copy under its name is
-whole (``env.local_store``), and an object never changes, so that it does not matter which of the two is read. Copies
-only ever help: whoever finds one missing, or damaged and therefore dropped, reads the store.
+whole (``env.stores.local_store``), and an object never changes, so that it does not matter which of the two is read.
+Copies only ever help: whoever finds one missing, or damaged and therefore dropped, reads the store.
 
 Only what is written here has a copy, and only putting, ``upload`` and reading know of it; the log and listings are the
 store's. Safe from any thread, and from several processes on one folder.

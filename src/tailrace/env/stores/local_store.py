@@ -1,8 +1,8 @@
 """Objects as files below a folder.
 
 An object is written under ``.tmp/``, synced, then given its name by ``link`` (put if absent) or ``rename`` (put), and
-the folder is synced: the rules of ``env.disk``. ``link`` fails where the name exists, which makes it the put-if-absent
-of a disk; unlike ``O_EXCL`` it publishes a file that is already whole.
+the folder is synced: the rules of ``env.files.disk``. ``link`` fails where the name exists, which makes it the
+put-if-absent of a disk; unlike ``O_EXCL`` it publishes a file that is already whole.
 
 Safe from any thread and from several processes on one folder.
 """

@@ -5,8 +5,8 @@ Each query runs twice on Tailrace: as the lab has it for Tailrace, by hand, and 
 ``nexmark``. All rows of all batches go to Parquet files, by the same function, in the measured time: what Spark does
 with the rows behind the last operator is in it. At the end all rows of both must be the oracle's, and so equal.
 
-Batches are as large as the workloads say. A query that is not read, and so runs on Spark, has its reason in
-``runs_on``; its ratio says nothing of Tailrace then. Queries without state have no version of Tailrace's.
+Batches are as large as the workloads say. A query that is not read, and so runs on Spark, is shown with the reason; its
+ratio says nothing of Tailrace then. Queries without state have no version of Tailrace's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels of overlapping windows by count: which partials are merged, in which order, and the merging. Free functions.
 
 A step is (target, source), row numbers of one matrix; a source that is ``~row`` is copied and not merged. What the
-records are is said in ``count_panes``. Steps first, then merging: so that merging can stop for room and go on.
+records are is said in ``sliding``. Steps first, then merging: so that merging can stop for room and go on.
 
 Threads: kernels write only to the arrays that they are given for it.
 """

@@ -1,7 +1,7 @@
 """Sections of windows by count that keep rows: the lists of open windows, and how many rows of each key came, in one.
 
-The schema is ``__total`` and then that of ``state.list_sections``. Where ``__total`` is not null, the entry is no row
-of a list but the count of the key that it names, in pane 0; the newest one of a key is right. Where keys have a
+The schema is ``__total`` and then that of ``state.append.list_sections``. Where ``__total`` is not null, the entry is
+no row of a list but the count of the key that it names, in pane 0; the newest one of a key is right. Where keys have a
 time-to-live, ``__updated`` comes behind ``__total``: when the key was last updated. A count without it is a tombstone:
 the key is forgotten.
 """

@@ -17,7 +17,7 @@ Invariants
 - Values are merged older before newer, so that a tie goes to the row that counts first. Which rows are merged together
   depends on their numbers alone, but sums of doubles round as panes do, not as one window after the other would.
 - Keys are done some at a time, so that a block that gets full for many at once needs no more memory than it must.
-- Keys, their order and what is emitted: as in ``count_aggregate``.
+- Keys, their order and what is emitted: as in ``tumbling``.
 
 Threads: one call at a time.
 """

@@ -1,7 +1,7 @@
 """One epoch of overlapping windows by count: the rows that came, the records that they are merged with, and windows.
 
 All lie in one matrix, with one heap: first the rows, then for each key its head, its former head, those of its panes
-that the epoch needs, and its windows. ``count_panes`` says what these records are and why; the kernels, what is merged.
+that the epoch needs, and its windows. ``sliding`` says what these records are and why; the kernels, what is merged.
 
 Invariants
 - Records of panes are only read where a window of theirs is wanted, where the pane goes on, and where a block gets

@@ -4,8 +4,8 @@ Invariants
 - One record a key, in pane 0, for ever or for its time-to-live: its first accumulator is how many rows of the key came
   so far, which makes the number of its open window and how full that is; the others are those of the open window, and
   hold nothing while it has no row.
-- An epoch's rows are put in order (see ``count_windows``) and merged after the open window's record, window by window;
-  windows that are full leave, and what is left takes the record's place. So a record is replaced, never merged into.
+- An epoch's rows are put in order (see ``windows.in_sequence``) and merged after the open window's record, window by
+  window; full windows are put out, and the rest takes the record's place. So a record is replaced, never merged into.
 - Append: windows that the epoch filled. Update: every window that it added a row to, full or not.
 - With a time-to-live the second accumulator is when the key was last updated, whatever the window. ``expiry`` says
   which records are forgotten: their open windows go unfinished, and the next row of such a key begins window 0.

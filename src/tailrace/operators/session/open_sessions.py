@@ -6,7 +6,7 @@ belongs to it.
 
 Invariants
 - One record for each key and pane, panes as wide as the gap. So a record is of one session only, rows may come in any
-  order, and sessions that a row joins need no change: see ``state.session_kernels``.
+  order, and sessions that a row joins need no change: see ``state.hash_table.session_kernels``.
 - A session ends with its newest record. Each record has one deadline set, at or before its own last time and gap, which
   gives the pane; when the watermark passes that, the record is looked at: gone, or of a session that goes on in the
   next pane: nothing to do; touched since: looked at later; else its session has ended. So closing costs what was

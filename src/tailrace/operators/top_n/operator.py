@@ -1,8 +1,8 @@
 """The n best rows of each key, over windows (tumbling, sliding) or over all time, on the read-modify-write store.
 
 Invariants
-- State is never more than n rows a key and pane, packed in one record (see ``state.packed_rows``), the best first. A
-  row that is not among the best of its pane is not among those of any window that holds the pane.
+- State is never more than n rows a key and pane, packed in one record (see ``state.rows.packed_rows``), the best first.
+  A row that is not among the best of its pane is not among those of any window that holds the pane.
 - An epoch gathers the rows of the keys that it touches, puts its own beside them, and cuts to n. Only records whose
   rows changed are written: these are what update mode emits and what a delta holds.
 - Windows close, and panes go, as in ``window_aggregate``: this is one, of records that are lists.

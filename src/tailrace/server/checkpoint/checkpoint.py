@@ -1,8 +1,8 @@
 """A server's side of the checkpoint: saves its deltas, uploads them, reads its shards, compacts in the background.
 
-Where the state store is far, objects are saved on this machine's disk first (``env.local_copy``): an epoch is *saved*
-before it is uploaded, compacting and loading read the copies, and a server that follows one which has died here can
-upload what that one had saved. Where the store is a disk itself, what is saved is in the store.
+Where the state store is far, objects are saved on this machine's disk first (``env.stores.local_copy``): an epoch is
+*saved* before it is uploaded, compacting and loading read the copies, and a server that follows one which has died here
+can upload what that one had saved. Where the store is a disk itself, what is saved is in the store.
 
 Copies are kept of what the newest two durable manifests list, and of what is newer.
 

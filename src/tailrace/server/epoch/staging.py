@@ -37,7 +37,7 @@ from tailrace.server.transport.stage_messages import (
 
 
 class Frame(Protocol):
-    """What staging needs of ``operators.frame.Frame``."""
+    """What staging needs of ``operators.ingest.frame.Frame``."""
 
     @property
     def n(self) -> int: ...

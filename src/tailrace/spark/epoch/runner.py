@@ -5,7 +5,8 @@ Order, and why it is exactly once:
    the manifest becomes durable only after the sink;
 2. ingest: tasks stage rows; the job's end is a barrier, and only committed attempts have receipts;
 3. prepare on every server, then apply: no server changes before all have every committed attempt's rows;
-4. advance; 5. commit begins: every server's delta is stored, then a log entry makes it durable (``commit.commits``);
+4. advance; 5. commit begins (``spark.commit.commits``): every server's delta is stored, then a log entry makes it
+   durable;
 6. at the gate, this epoch (mode sync) or the one before it (asynchronous modes) is durable; 7. the sink gets the rows.
 
 A lost server gives the epoch a new try (``tries``), on top of the epoch before, once that is durable. Where the server

@@ -2,8 +2,8 @@
 
 It may run before the servers have made the output: the request waits there until they have.
 
-One DataFrame serves all epochs of a query with one of Tailrace's own sinks (``sinks.epoch_output``), so its tasks learn
-which epoch and try they read from a local property of the job.
+One DataFrame serves all epochs of a query with one of Tailrace's own sinks (``spark.sinks.epoch_output``), so its tasks
+learn which epoch and try they read from a local property of the job.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Panes are as wide as the gap. So all rows of a key in one pane are of one sessio
 first of the later pane is at most the gap after the last of the earlier one; and of panes further apart only by way of
 those between. ``low`` and ``high`` are the words of a record that hold its first and its last event time.
 
-Same invariants as ``table_kernels``.
+Same invariants as ``kernels``.
 """
 
 from __future__ import annotations

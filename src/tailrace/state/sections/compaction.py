@@ -46,7 +46,7 @@ def compact_records(
 def compact_lists(
     layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int, *, removes: bool, bury: bool = False
 ) -> pa.RecordBatch:
-    """As ``fold_records``, where a key may have several rows in a section: those of the newest stay, in their order.
+    """As ``compact_records``, where a key may have several rows in a section: those of the newest stay, in their order.
 
     A section is one batch, however it was cut when it was written.
     ``removes``: rows without a value are tombstones; a key that is there again has rows beside its own.

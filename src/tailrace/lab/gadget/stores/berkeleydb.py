@@ -96,9 +96,7 @@ class BerkeleyStore(CLibraryStore):
         if code != _NOT_FOUND:
             self._check(code, "deleting a key")
 
-    def write_many(
-        self, puts: Sequence[tuple[bytes, bytes]], merges: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]
-    ) -> None:
+    def write_many(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
         if puts:
             packed = _packed(sorted(puts))
             many = _Bytes(data=packed, size=len(packed), room=len(packed), flags=_BULK)

@@ -68,9 +68,7 @@ class LmdbStore(CombinedStore):
             found = dict(cursor.getmulti(keys))
         return [found.get(key) for key in keys]
 
-    def write_many(
-        self, puts: Sequence[tuple[bytes, bytes]], merges: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]
-    ) -> None:
+    def write_many(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
         with self._transaction.cursor() as cursor:
             cursor.putmulti(sorted(puts))
         for key in deletes:

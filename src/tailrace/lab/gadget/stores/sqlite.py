@@ -69,11 +69,8 @@ class SqliteStore(CombinedStore):
             found.update(self._line.execute(f"SELECT key, value FROM held WHERE key IN ({marks})", part))
         return [found.get(key) for key in keys]
 
-    def write_many(
-        self, puts: Sequence[tuple[bytes, bytes]], merges: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]
-    ) -> None:
+    def write_many(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
         self._line.executemany(_PUT, puts)
-        self._line.executemany(_MERGE, merges)
         self._line.executemany(_DELETE, [(key,) for key in deletes])
         self._line.execute("COMMIT")
         self._begin()

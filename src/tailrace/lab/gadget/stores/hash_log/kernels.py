@@ -6,7 +6,7 @@ Invariants
   the room that it has (high half). All keys have as many words (``keys.shape[1]``). Records before ``HEAD`` are in the
   file.
 - A chain holds the records of all keys with one slot, newest first; of a key only the first record counts.
-- What lies after ``SAFE`` is changed in place, what lies before it never: a change goes to the end of the log.
+- What lies after ``MUTABLE`` is changed in place, what lies before it never: a change goes to the end of the log.
 - An access that finds no room, or needs a record from the file, has changed nothing when the loop stops.
 
 Threads: free functions; one at a time on one log.
