@@ -120,7 +120,7 @@ def environment(python: Path, minor: str, version: str) -> Path:
 
 def run_core(inside: Path) -> tuple[int, str]:
     """pytest's exit code and its last line."""
-    tests = [str(ROOT / "tests" / "spark" / f"test_{name}.py") for name in CORE]
+    tests = [str(path) for name in CORE for path in (ROOT / "tests" / "spark").rglob(f"test_{name}.py")]
     command = [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", *tests]
     settings = {**os.environ, "PYSPARK_PYTHON": str(inside), "PYSPARK_DRIVER_PYTHON": str(inside)}
     process = subprocess.Popen(command, cwd=ROOT, env=settings, stdout=subprocess.PIPE, text=True)

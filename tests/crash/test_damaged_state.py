@@ -1,6 +1,6 @@
 """A damaged file of the state of any kind: an error that names it, or the exact rows. Never other ones.
 
-Where Spark stands between, ``tests/spark/test_damaged_checkpoint.py`` does the same to a whole checkpoint.
+Where Spark stands between, ``tests/spark/recovery/test_damaged_checkpoint.py`` does the same to a whole checkpoint.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The only module of ``spark/`` that touches PySpark's underscored API, and with it Spark's classes in the JVM.
 
 None of this is promised by Spark, so any release may change it. Each use is one small function, whose docstring says
-why there is no public way; ``tests/spark/test_private.py`` runs each of them on a live session, and ``make
+why there is no public way; ``tests/spark/query/test_private.py`` runs each of them on a live session, and ``make
 test-versions`` runs that on every supported version. Where Spark has changed, a function raises ``AnalysisError`` with
 the versions that are supported, instead of an ``AttributeError`` in the middle of a query.
 

@@ -1,4 +1,4 @@
-"""Uses of Spark's logical plans, which Spark does not promise, on a live session, as ``tests/spark/test_private.py``.
+"""Uses of Spark's logical plans, which Spark does not promise, on a live session, as ``query/test_private.py``.
 
 What the tests of whole queries do not look at by itself.
 """
