@@ -22,6 +22,8 @@ from tailrace.env.stores.object_store import StoredObject, check_name, check_pre
 from tailrace.errors import CheckpointError
 
 TEMPORARY = ".tmp"
+_TRIES = 3
+"""So often a put is made whose temporary file somebody takes away."""
 
 
 class LocalStore:
@@ -50,8 +52,7 @@ class LocalStore:
     def put_if_absent(self, name: str, data: Any) -> bool:
         target = self._prepare(name)
         with self._explained("write", name):
-            with self._written([data]) as (temporary, _):
-                won = self._disk.link(temporary, target)
+            won = self._linked(data, target)
             # Also for the loser: what it now reads under this name must not vanish in a crash of the machine.
             self._disk.sync_folder(target.parent)
             return won
@@ -106,6 +107,18 @@ class LocalStore:
                 self._disk.make_folder(target.parent)
             self._known_folders.add(target.parent)
         return target
+
+    def _linked(self, data: Any, target: Path) -> bool:
+        """Whether the name was free.
+
+        A run that puts its fence has none yet. So another one, which starts on another machine at the same time, may
+        take the temporary file for what a killed one has left.
+        """
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError), self._written([data]) as (temporary, _):
+                return self._disk.link(temporary, target)
+        with self._written([data]) as (temporary, _):
+            return self._disk.link(temporary, target)
 
     @contextmanager
     def _written(self, parts: Iterable[Any]) -> Iterator[tuple[Path, int]]:

@@ -131,6 +131,31 @@ def test_what_a_newer_run_writes_is_not_swept(tmp_path) -> None:
     assert others.exists()
 
 
+def test_a_put_whose_temporary_file_was_swept_is_made_again(tmp_path) -> None:
+    """By a run on another machine, which began a moment earlier and takes it for what a killed one has left."""
+    other = LocalStore(tmp_path)
+
+    class Swept(Disk):
+        times = 0
+
+        def link(self, source: Path, target: Path) -> bool:
+            if self.times:
+                self.times -= 1
+                other.sweep(lambda: None)
+            return super().link(source, target)
+
+    disk = Swept()
+    store = LocalStore(tmp_path, disk)
+    disk.times = 2
+    assert store.put_if_absent("fence", b"mine") and store.get("fence") == b"mine"
+    disk.times = 1
+    assert not store.put_if_absent("fence", b"another")
+    disk.times = 99
+    with pytest.raises(CheckpointError, match="Something else deletes below the state location"):
+        store.put_if_absent("never", b"x")
+    assert list((tmp_path / ".tmp").iterdir()) == []
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_what_was_put_survives_any_crash_and_what_was_not_is_whole_or_absent(seed: int, tmp_path) -> None:
     disk = SimulatedDisk(seed, crash_at=5 + seed)
