@@ -36,6 +36,7 @@ class Links:
         self._scheduler = scheduler
         self._cuts: list[_Cut] = []
         self._failing: dict[str, bool] = {}  # the call that fails next, and whether it has worked by then
+        self._delayed: set[str] = set()  # the calls that are next on their way for a while
 
     def cut(self, machines: int) -> list[int]:
         """Cut the link to one of the machines, or all: which."""
@@ -62,6 +63,16 @@ class Links:
     def fails(self, call: str) -> bool | None:
         """Whether this call fails: False before it has worked, True after that; None: not at all."""
         return self._failing.pop(call, None)
+
+    def delay_one(self, call: str) -> None:
+        """The next such call is on its way for a while."""
+        self._delayed.add(call)
+
+    def delay_s(self, call: str) -> float:
+        if call not in self._delayed:
+            return 0.0
+        self._delayed.remove(call)
+        return self._scheduler.random.choice((0.5, 3.0))
 
     def is_whole(self, machine: int) -> bool:
         return not any(cut.machine == machine for cut in self._cuts)

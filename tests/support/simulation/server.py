@@ -90,6 +90,8 @@ class Server:
         if odd < world.network or fails is False:
             raise unanswered(f"{self.name} cannot be reached")
         until = scheduler.now + timeout_s
+        if (seconds := world.links.delay_s(what)) > 0:
+            scheduler.sleep(seconds)
         if world.delayed and draw.random() < world.delayed:
             scheduler.sleep(draw.random())
         call = SimCall(scheduler)

@@ -55,72 +55,106 @@ SINK_STEPS = 15
 STATE, COPIES = "/sim/state", "/sim/copies"
 
 
+Step = tuple[tuple[str, ...], tuple[str, ...]]
+"""Parts of names of points, and the faults of which one comes there."""
+
+
 @dataclass(frozen=True)
 class Focus:
     """Where a world's faults come, at points of the newest driver with one of these in their names; and which.
 
-    ``then``: once such a fault has come, the next ones come there; behind the last it begins anew. ``far``: whether the
-    state is in an object store; ``files``: whether there is a sink of files; None: as it is drawn.
+    Several ``steps`` are a chain: each fault comes at the first point of its step, and no other one before the chain is
+    over. Then it begins anew. ``far``: whether the state is in an object store; ``files``: whether there is a sink of
+    files; ``modes``: of the commit; ``no_servers``: how often none can be started. None: as it is drawn.
     """
 
-    points: tuple[str, ...]
-    faults: tuple[str, ...]
-    then: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    steps: tuple[Step, ...]
     far: bool | None = None
     files: bool | None = None
+    modes: tuple[CommitMode, ...] | None = None
+    no_servers: float | None = None
 
-    def at(self, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Points and faults, once so many have come."""
-        steps = ((self.points, self.faults), *self.then)
-        return steps[number % len(steps)]
+    @property
+    def is_chain(self) -> bool:
+        return len(self.steps) > 1
 
 
 _SLEEPS = ("_freeze_driver", "_freeze_driver", "_freeze_driver", "_lose_machine", "_lose_machine")
+_KILL, _POWER = ("_kill_driver",), ("_lose_power",)
+_BEHIND = (CommitMode.ASYNC,)
 FOCI = (
-    Focus(("sink",), ("_kill_driver", "_lose_power", *_SLEEPS)),
+    Focus(((("sink",), (*_KILL, *_POWER, *_SLEEPS)),)),
+    Focus(((("sinks/", "sink is done", "spark names commits/"), (*_KILL, *_KILL, *_POWER, *_SLEEPS)),)),
     Focus(
-        ("sinks/", "sink is done", "spark names commits/"), ("_kill_driver", "_kill_driver", "_lose_power", *_SLEEPS)
-    ),
-    Focus(("sinks/",), ("_freeze_driver", "_lose_machine"), far=True, files=True),
-    # What a driver has put and not synced, another one goes by; then the power is lost.
-    Focus(
-        ("sync /sim/state/sinks",),
-        ("_kill_driver",),
-        then=((("sink is done",), ("_lose_power",)),),
-        far=False,
+        (
+            (("put if absent sinks/", "put sinks/"), ("_freeze_driver", "_lose_machine")),
+            (("sink is done",), ("_wait",)),
+        ),
+        far=True,
         files=True,
     ),
+    # What a driver has put and not synced, another one goes by; then the power is lost.
+    Focus(((("sync /sim/state/sinks",), _KILL), (("sink is done",), _POWER)), far=False, files=True),
     Focus(
-        ("sink is done",),
-        ("_kill_driver",),
-        then=((("sync /sim/state/spark-logs",), ("_kill_driver",)), (("spark starts",), ("_lose_power",))),
+        ((("sink is done",), _KILL), (("sync /sim/state/spark-logs",), _KILL), (("spark starts",), _POWER)),
         far=False,
+        modes=_BEHIND,
     ),
-    Focus(("spark-logs",), ("_kill_driver", "_lose_power", "_lose_checkpoint", *_SLEEPS)),
-    # A driver that was replaced records an epoch: before its successor, or between two epochs of that one.
-    Focus(("checksum of offsets/", "spark names offsets/"), ("_lose_machine",), far=True),
+    Focus(((("spark-logs",), (*_KILL, *_POWER, "_lose_checkpoint", *_SLEEPS)),)),
+    # A driver that was replaced records an epoch: before its successor has planned it, or between two epochs of that.
     Focus(
-        ("put spark-logs/",), ("_freeze_driver",), then=((("spark names commits/",), ("_freeze_driver",)),), far=True
+        ((("put spark-logs/",), ("_freeze_driver", "_lose_machine")), (("sink is done",), ("_wait",))),
+        far=True,
+        modes=_BEHIND,
     ),
-    Focus(("epoch-config",), ("_kill_driver", "_lose_power", *_SLEEPS)),
     Focus(
-        ("offsets/", "commits/", "sources/"),
-        ("_kill_driver", "_lose_power", "_freeze_driver", "_lose_machine", *("_kill_driver_but_not_its_jvm",) * 3),
+        ((("put spark-logs/",), ("_freeze_driver",)), (("spark names commits/",), ("_freeze_driver",))),
+        far=True,
+        modes=_BEHIND,
     ),
-    Focus(("log/",), ("_kill_driver", "_lose_power", "_freeze_driver", "_lose_machine", "_go_back")),
+    Focus(((("epoch-config",), (*_KILL, *_POWER, *_SLEEPS)),)),
     Focus(
-        ("to stage", "to prepare", "to run", "to commit"),
-        ("_kill_server", "_freeze_server", "_freeze_server", "_cut_link", "_cut_link", "_fail_call"),
+        (
+            (
+                ("offsets/", "commits/", "sources/"),
+                (*_KILL, *_POWER, "_freeze_driver", "_lose_machine", *("_kill_driver_but_not_its_jvm",) * 3),
+            ),
+        )
+    ),
+    Focus(((("log/",), (*_KILL, *_POWER, "_freeze_driver", "_lose_machine", "_go_back")),)),
+    Focus(
+        (
+            (
+                ("to stage", "to prepare", "to run", "to commit"),
+                ("_kill_server", "_freeze_server", "_freeze_server", "_cut_link", "_cut_link", "_fail_call"),
+            ),
+        )
     ),
     # A server is lost with an epoch that is not durable, and another one while the query starts again.
     Focus(
-        ("to commit", "to run"),
-        ("_kill_server",),
-        then=((("to open", "visit an executor"), ("_kill_server", "_freeze_server", "_cut_link")),),
+        (
+            (("to commit",), ("_kill_server",)),
+            (("probe",), ("_wait",)),
+            (("to open", "visit an executor"), ("_kill_server", "_freeze_server", "_cut_link")),
+        ),
+        modes=_BEHIND,
+        no_servers=0.3,
     ),
-    Focus(("spark names commits/",), ("_go_back", "_kill_driver", "_lose_power")),
+    # An epoch is saved late, when the next one has changed the state.
+    Focus(((("to commit",), ("_delay_commit",)), (("sink is done",), ("_wait",))), modes=_BEHIND),
+    # The query goes back, and whatever becomes of that.
+    Focus(
+        (
+            (("sink is done",), ("_go_back",)),
+            (("probe",), ("_wait",)),
+            (("spark names commits/", "spark names offsets/"), (*_KILL, *_POWER, "_freeze_driver", "_wait", "_wait")),
+        )
+    ),
 )
 FOCUSED_WORLDS = 0.75
+CHAINS = 3
+"""So often a world goes through its chain before faults come anywhere."""
+NEVER = 1 << 60
 FOCUSED, FOCUSED_FAULTS = 0.5, 3
 """How often such a point has the fault that is due; how many more of them there are."""
 FOCUSED_STEPS = (0, 0, 0, 0, 1, 2, 5)
@@ -144,14 +178,16 @@ class World:
         draw = self.scheduler.random
         focus = self._focus = draw.choice(FOCI) if draw.random() < FOCUSED_WORLDS else None
         self.rows = draw.randrange(3, 16)
-        self.modes = draw.choice(
+        modes = draw.choice(
             ((CommitMode.ASYNC,), (CommitMode.ASYNC_CHECKPOINT,), (CommitMode.SYNC,), tuple(CommitMode))
         )
+        self.modes = modes if focus is None or focus.modes is None else focus.modes
         self.spark_keeps = draw.choice((2, 3, 100))
         self.network = draw.choice((0.0, 0.0, 0.0, 0.01))  # how often a call goes wrong
         self.wall = WallClock(self.scheduler)
         self.delayed = draw.choice((0.0, 0.0, 0.1))  # how often a call is on its way for a while
-        self.no_servers = draw.choice((0.0, 0.0, 0.3))  # how often none can be started
+        no_servers = draw.choice((0.0, 0.0, 0.3))
+        self.no_servers = no_servers if focus is None or focus.no_servers is None else focus.no_servers
         self.checks = Checks(self)
         self.links = Links(self.scheduler)
         self.disk = SimDisk(self.scheduler, self._file_changed, self._refuse)
@@ -189,7 +225,7 @@ class World:
         self._to_driver = self._in_focus = False  # the next fault
         self._focused = 0  # so many faults have come where the focus is
         if focus is not None:
-            self._faults_left += FOCUSED_FAULTS
+            self._faults_left += FOCUSED_FAULTS * len(focus.steps)
             self.scheduler.look = self._look
         self._armed: Callable[[], None] | None = None
         self.scheduler.fault = self._fault
@@ -335,10 +371,18 @@ class World:
         if self._faults_left:
             self._faults_left -= 1
             self.scheduler.fault_at = self.scheduler.steps + self.scheduler.random.randint(1, FAULT_STEPS)
+            if self._in_chain:
+                self.scheduler.fault_at = NEVER
+
+    @property
+    def _in_chain(self) -> bool:
+        """Whether a chain is not over: the next fault comes at a point of its."""
+        focus = self._focus
+        return focus is not None and focus.is_chain and self._focused < CHAINS * len(focus.steps)
 
     def fault_in_sink(self) -> None:
         """Let the fault that is due come within the next few steps, and to the driver: few steps are a sink's."""
-        if self.scheduler.fault_at > self.scheduler.steps:
+        if self.scheduler.fault_at > self.scheduler.steps and not self._in_chain:
             self.scheduler.fault_at = self.scheduler.steps + self.scheduler.random.randint(1, SINK_STEPS)
             self._to_driver = True
 
@@ -346,10 +390,19 @@ class World:
         """Let the fault that is due come at a point of the kind that this world has chosen, or right after it."""
         scheduler, task = self.scheduler, self.scheduler.current
         assert self._focus is not None and task is not None
-        if scheduler.fault_at <= scheduler.steps or not any(each in point for each in self._focus.at(self._focused)[0]):
+        points, _ = self._focus.steps[self._focused % len(self._focus.steps)]
+        if (
+            scheduler.fault_at <= scheduler.steps
+            or self._armed is not None
+            or not any(each in point for each in points)
+        ):
             return
-        if task.process is self.drivers[-1].process and scheduler.random.random() < FOCUSED:
-            scheduler.fault_at = scheduler.steps + scheduler.random.choice(FOCUSED_STEPS)
+        if task.process is not self.drivers[-1].process:
+            return
+        first = self._focused % len(self._focus.steps) == 0
+        if not first or scheduler.random.random() < FOCUSED:
+            steps = 0 if self._focus.is_chain else scheduler.random.choice(FOCUSED_STEPS)
+            scheduler.fault_at = scheduler.steps + steps
             self._in_focus = True
 
     def _fault(self) -> None:
@@ -383,7 +436,8 @@ class World:
         if self._to_driver:
             faults = (self._kill_driver, self._lose_power, *(self._freeze_driver,) * 3)
         if self._in_focus and self._focus is not None:
-            faults = tuple(getattr(self, each) for each in self._focus.at(self._focused)[1])
+            _, names = self._focus.steps[self._focused % len(self._focus.steps)]
+            faults = tuple(getattr(self, each) for each in names)
             self._focused += 1
         self._to_driver = self._in_focus = False
         chosen = draw.choice(faults)
@@ -392,6 +446,9 @@ class World:
         chosen()
         if self._armed is None:
             self._next_fault()
+
+    def _wait(self) -> None:
+        """A step of a chain that only waits for its point."""
 
     def _kill_driver(self) -> None:
         self.scheduler.kill(self.drivers[-1].process)
@@ -486,6 +543,9 @@ class World:
         for server in self.servers:
             server.troubled = server.troubled or server.machine in machines
 
+    def _delay_commit(self) -> None:
+        self.links.delay_one("commit")
+
     def _fail_call(self) -> None:
         self.links.fail_one()
 
@@ -494,10 +554,10 @@ class World:
         self.drivers[-1].stop()
 
     def _go_back(self) -> None:
-        """The user stops the query, and has it go back to an older epoch, once there is one."""
+        """The user stops the query, or its driver dies, and has it go back to an older epoch, once there is one."""
         if len(self.checks.kept_epochs()) > 1:
             self.goes_back = True
-            self._stop()
+            self.scheduler.random.choice((self._stop, self._kill_driver, self._kill_driver))()
         elif not self.done:
             self._armed = self._go_back
             self.scheduler.fault_at = self.scheduler.steps + self.scheduler.random.randint(1, FAULT_STEPS)
