@@ -30,6 +30,7 @@ class SimStore:
         self._changed = changed
         self.objects: MutableMapping[str, bytes] = {}
         self.down_until = 0.0
+        self.delayed: set[str] = set()  # prefixes of names: the next request for such a one is slow
 
     def put(self, name: str, parts: Iterable[Any]) -> int:
         data = b"".join(bytes(part) for part in parts)
@@ -86,6 +87,9 @@ class SimStore:
         scheduler, draw = self._scheduler, self._scheduler.random
         changes = what not in ("get", "list")
         scheduler.point(f"{what} {name}")
+        if late := [prefix for prefix in self.delayed if name.startswith(prefix)]:
+            self.delayed.remove(late[0])
+            scheduler.sleep(5.0)
         if scheduler.now < self.down_until:
             scheduler.sleep(draw.random())
             raise CheckpointError(f"injected: {what} {name} was not answered")

@@ -45,6 +45,7 @@ from tailrace.env.stores import local_store
 from tailrace.env.stores.local_copy import CopiedStore
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.env.stores.object_store import ObjectStore
+from tailrace.log import filenames
 
 LIMIT_S = 3600.0
 STARTS_MAX = 60
@@ -101,6 +102,12 @@ FOCI = (
         modes=_BEHIND,
     ),
     Focus(((("spark-logs",), (*_KILL, *_POWER, "_lose_checkpoint", *_SLEEPS)),)),
+    # A record is on its way for long, and the driver's disk is lost behind the sink.
+    Focus(
+        ((("put spark-logs/",), ("_delay_record",)), (("sink is done",), ("_lose_checkpoint", *_POWER))),
+        far=True,
+        modes=_BEHIND,
+    ),
     # A driver that was replaced records an epoch: before its successor has planned it, or between two epochs of that.
     Focus(
         ((("put spark-logs/",), ("_freeze_driver", "_lose_machine")), (("sink is done",), ("_wait",))),
@@ -545,6 +552,10 @@ class World:
 
     def _delay_commit(self) -> None:
         self.links.delay_one("commit")
+
+    def _delay_record(self) -> None:
+        if self.far is not None:
+            self.far.delayed.add(filenames.SPARK_RECORD_PREFIX)
 
     def _fail_call(self) -> None:
         self.links.fail_one()
