@@ -67,6 +67,7 @@ class Focus:
     Several ``steps`` are a chain: each fault comes at the first point of its step, and no other one before the chain is
     over. Then it begins anew. ``far``: whether the state is in an object store; ``files``: whether there is a sink of
     files; ``modes``: of the commit; ``no_servers``: how often none can be started. None: as it is drawn.
+    ``weight``: so many times as often as others.
     """
 
     steps: tuple[Step, ...]
@@ -74,6 +75,7 @@ class Focus:
     files: bool | None = None
     modes: tuple[CommitMode, ...] | None = None
     no_servers: float | None = None
+    weight: int = 1
 
     @property
     def is_chain(self) -> bool:
@@ -107,12 +109,14 @@ FOCI = (
         ((("put spark-logs/",), ("_delay_record",)), (("sink is done",), ("_lose_checkpoint", *_POWER))),
         far=True,
         modes=_BEHIND,
+        weight=2,
     ),
     # A driver that was replaced records an epoch: before its successor has planned it, or between two epochs of that.
     Focus(
         ((("put spark-logs/",), ("_freeze_driver", "_lose_machine")), (("sink is done",), ("_wait",))),
         far=True,
         modes=_BEHIND,
+        weight=2,
     ),
     Focus(
         ((("put spark-logs/",), ("_freeze_driver",)), (("spark names commits/",), ("_freeze_driver",))),
@@ -155,10 +159,13 @@ FOCI = (
             (("sink is done",), ("_go_back",)),
             (("probe",), ("_wait",)),
             (("spark names commits/", "spark names offsets/"), (*_KILL, *_POWER, "_freeze_driver", "_wait", "_wait")),
-        )
+        ),
+        modes=_BEHIND,
+        weight=2,
     ),
 )
-FOCUSED_WORLDS = 0.75
+_WEIGHTED = [focus for focus in FOCI for _ in range(focus.weight)]
+FOCUSED_WORLDS = 0.85
 CHAINS = 3
 """So often a world goes through its chain before faults come anywhere."""
 NEVER = 1 << 60
@@ -183,7 +190,7 @@ class World:
         self.seed = seed
         self.scheduler = Scheduler(seed, LIMIT_S)
         draw = self.scheduler.random
-        focus = self._focus = draw.choice(FOCI) if draw.random() < FOCUSED_WORLDS else None
+        focus = self._focus = draw.choice(_WEIGHTED) if draw.random() < FOCUSED_WORLDS else None
         self.rows = draw.randrange(3, 16)
         modes = draw.choice(
             ((CommitMode.ASYNC,), (CommitMode.ASYNC_CHECKPOINT,), (CommitMode.SYNC,), tuple(CommitMode))
