@@ -14,12 +14,9 @@ from typing import NoReturn
 from rich.panel import Panel
 from rich.text import Text
 
-from tailrace.cli import checkpoint, serve, state, workloads
+from tailrace.cli import checkpoint, espbench, serve, state, workloads
 from tailrace.cli.app import app, err
 from tailrace.cli.bench import commands, prefetch
-from tailrace.cli.espbench import generate as espbench_generate
-from tailrace.cli.espbench import run as espbench_run
-from tailrace.cli.espbench import send as espbench_send
 from tailrace.cli.gadget import analysis, generate, replay
 from tailrace.errors import TailraceError
 
@@ -28,9 +25,7 @@ __all__ = [
     "app",
     "checkpoint",
     "commands",
-    "espbench_generate",
-    "espbench_run",
-    "espbench_send",
+    "espbench",
     "generate",
     "main",
     "prefetch",

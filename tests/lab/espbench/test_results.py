@@ -20,6 +20,7 @@ from tailrace.lab.espbench.results.utilisation import Sample, Utilisation
 from tailrace.lab.espbench.run import series
 from tailrace.lab.espbench.run.one_run import RunOptions
 from tailrace.lab.espbench.run.outcome import Outcome
+from tailrace.lab.espbench.run.recovery import Kill
 from tailrace.lab.espbench.run.series import Failed, SeriesOptions, run_series
 from tailrace.lab.espbench.run.servers import Servers
 from tailrace.lab.espbench.sender.process import Sent
@@ -29,14 +30,21 @@ from tailrace.lab.espbench.validator.compare import Pairs, Verdict
 
 
 def outcome(
-    system: str = "tailrace", run: int = 1, latencies: Sequence[int] = (10, 20, 30), faults: Sequence[str] = ()
+    system: str = "tailrace",
+    run: int = 1,
+    latencies: Sequence[int] = (10, 20, 30),
+    faults: Sequence[str] = (),
+    kills: Sequence[Kill] = (),
 ) -> Outcome:
     pairs = Pairs(expected=3, actual=3, latencies_ms=list(latencies))
     verdict = Verdict(0, 0, 0, 0, 0, dict(enumerate(latencies)))
     sent = Sent(3, 3, 0, "", 1.5, {"p50": 0.1, "p90": 0.2, "p99": 0.3, "max": 0.4}, {"batch-size-avg": 7.0})
     used = [Sample(1.0, "system", 0.5, 100, 10, 20)]
     streams = [StreamSent(1, (sent,))]
-    return Outcome(system, "q3", 1_000, run, 3, pairs, verdict, latencies, streams, 0.1, 0.2, used, 0, faults)
+    caused = [1_000_000 + 10 * number for number in range(len(latencies))]
+    seen = [each + 5.0 for each in latencies]
+    of_run = (system, "q3", 1_000, run, 3, pairs, verdict, latencies, caused, seen, streams, 0.1, 0.2, used)
+    return Outcome(*of_run, faults=faults, kills=kills)
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -64,9 +72,12 @@ def test_a_series_has_means_over_valid_runs(tmp_path: Path) -> None:
     for run, latencies in enumerate(([10, 10], [30, 30]), 1):
         kept.add(outcome(run=run, latencies=latencies), Config())
     kept.add(outcome(run=3, latencies=[9_999], faults=["late"]), Config())
+    kept.add(outcome(run=4, latencies=[9_999], kills=[Kill(1_000.0, 2.0, 3.0)]), Config())
     (row,) = rows(tmp_path / "series.csv")
     assert (row["system"], row["runs"], row["p90_ms"], row["all_correct"]) == ("tailrace", "2", "20.0", "True")
-    assert (kept.runs("tailrace", "q3", 1_000), kept.runs("spark", "q3", 1_000), kept.next_run(1)) == (2, 0, 4)
+    assert (kept.runs("tailrace", "q3", 1_000), kept.runs("spark", "q3", 1_000), kept.next_run(1)) == (2, 0, 5)
+    assert kept.runs("tailrace", "q3", 1_000, kills=1) == 1
+    assert row["seen_p90_ms"] == "25.0"
 
 
 def test_a_series_is_taken_up_where_it_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The sender: its schedule by plain arithmetic, and its messages as a real broker keeps them."""
+"""The sender: its schedule by plain arithmetic, and its messages as a real broker keeps them; who reads results."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -22,6 +23,7 @@ from tailrace.errors import TailraceError
 from tailrace.lab.espbench import config
 from tailrace.lab.espbench.broker import Broker
 from tailrace.lab.espbench.envelope import taken_apart
+from tailrace.lab.espbench.run.reader import ResultReader
 from tailrace.lab.espbench.sender.rows import rows_of
 from tailrace.lab.espbench.sender.schedule import Lateness, Schedule
 from tailrace.lab.servers.kafka import KafkaBroker
@@ -183,3 +185,35 @@ def test_a_configuration_is_read_with_the_originals_keys(tmp_path: Path) -> None
 def test_a_message_that_is_none_names_its_place() -> None:
     with pytest.raises(TailraceError, match="T, message 1: b'1;2' is not"):
         taken_apart(pa.array([b"1;2;3;4", b"1;2"]), "T")
+
+
+def test_a_rate_that_one_process_cannot_send_is_shared() -> None:
+    found = config.Config().at_rate(100_000)
+    assert (found.interval_ns, found.sender.instances) == (10_000, 3)
+    assert config.Config().at_rate(1_000).sender.instances == 1
+    assert config.Config(sender=config.Sender(instances=4)).at_rate(1_000).sender.instances == 4
+
+
+def test_a_reader_has_results_when_their_transaction_ends(broker: KafkaBroker) -> None:
+    there = Broker(broker.bootstrap)
+    there.create(["results"])
+    with ResultReader(there, "results") as results:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "results"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        for number in range(100):
+            producer.produce("results", b"%d;row" % number)
+        producer.flush()
+        time.sleep(0.5)
+        assert (results.count, results.last) == (0, None)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.produce("results", b"never")
+        producer.abort_transaction()
+        deadline = time.monotonic() + 30
+        while results.count < 100 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (results.count, results.last) == (100, b"99;row")
+    found = results.noted(there.read("results"))
+    late = found["seen_ms"].to_numpy() - found["time_ms"].to_numpy()
+    assert found.num_rows == 100 and late.min() >= 490

@@ -8,8 +8,9 @@ import pytest
 
 from tailrace.lab.espbench.data import sensors
 from tailrace.lab.espbench.names import QUERIES
-from tailrace.lab.espbench.validator.answers import Answers, Downtimes, answers
+from tailrace.lab.espbench.validator.answers import Answers, MachinePower, answers, machine_power
 from tailrace.lab.espbench.validator.compare import Results, exactly_once, pairs
+from tailrace.lab.espbench.validator.downtimes import Downtime, Downtimes
 
 START_MS = 1_700_000_000_400
 
@@ -25,14 +26,14 @@ def sensor(mf01: int, mf02: int = 14_000, mf03: int = 9_000, workplace: int = 1)
 
 
 def test_statistics_of_each_second_but_the_last() -> None:
-    found = answers(QUERIES["q1"], {1: topic([sensor(number) for number in range(1, 171)])}, None)
+    found = answers(QUERIES["q1"], {1: topic([sensor(number) for number in range(1, 171)])})
     assert found.texts == [f"{sum(range(1, 61)) / 60:.4f},1,60,60", f"{sum(range(61, 161)) / 100:.4f},61,160,100"]
     assert found.caused_ms == [START_MS + 600, START_MS + 1_600]
 
 
 def test_outliers_of_each_whole_window() -> None:
     rows = [f"{row}\t1" for row in sensors.synthetic_rows(5, 1_300).to_pylist()]
-    found = answers(QUERIES["q2"], {1: topic(rows)}, None)
+    found = answers(QUERIES["q2"], {1: topic(rows)})
     assert found.ids is not None and 20 < len(found) < 140 and max(found.ids) < 1_000
     assert found.ids == sorted(found.ids)
     for number, text in zip(found.ids, found.texts, strict=True):
@@ -43,17 +44,38 @@ def test_outliers_of_each_whole_window() -> None:
 
 def test_thresholds_are_strict() -> None:
     rows = [sensor(14_963), sensor(14_964), sensor(1), sensor(20_000)]
-    found = answers(QUERIES["q3"], {1: topic(rows)}, None)
+    found = answers(QUERIES["q3"], {1: topic(rows)})
     assert (found.ids, found.texts) == ([1, 3], [rows[1], rows[3]])
     assert found.caused_ms == [START_MS + 10, START_MS + 30]
 
 
 def test_machine_power_outside_of_downtimes_whose_bounds_are_outside() -> None:
-    downtimes = Downtimes({1: (START_MS, START_MS + 20), 2: (0, 2**50)})
+    downtimes = Downtimes({1: [Downtime(START_MS, START_MS + 20)], 2: [Downtime(0, 2**50)]})
     rows = [sensor(1, mf03=8_104), sensor(1, mf03=8_104), sensor(1, mf03=8_104), sensor(1, mf03=8_105)]
     second = [sensor(1, mf03=7_000, workplace=2)] * 3
-    found = answers(QUERIES["q4"], {1: topic(rows), 2: topic(second)}, downtimes)
-    assert found.ids == [0, 2]
+    found = machine_power({1: topic(rows), 2: topic(second)}, downtimes, {})
+    assert found.answers.ids == [0, 2] and found.undecided == 0
+
+
+@pytest.mark.parametrize(("max_age_ms", "either"), [(0, [10, 11]), (30, [10, 11, 12, 13, 14])])
+def test_where_a_downtime_changes_both_answers_are_right_for_as_long_as_a_copy_may_live(
+    max_age_ms: int, either: list[int]
+) -> None:
+    """Records every 10 ms, results 5 ms later; workplace 1 goes down between records 10 and 11."""
+    asked_ms, done_ms = START_MS + 104, START_MS + 110
+    known = [Downtime(0, 0), Downtime(0, 2**50, asked_ms, done_ms)]
+    inputs = {1: topic([sensor(1, mf03=1)] * 20)}
+
+    def judged_with(reported: list[int]) -> MachinePower:
+        results = {number: START_MS + 10 * number + 5.0 for number in reported}
+        return machine_power(inputs, Downtimes({1: known}, max_age_ms), results)
+
+    assert judged_with(list(range(10))).answers.ids == list(range(10))
+    latest = judged_with(list(range(max(either) + 1)))
+    assert latest.answers.ids == list(range(max(either) + 1)) and latest.undecided == len(either)
+    assert latest.stale_max_ms == max(either) * 10 - 110
+    assert judged_with(list(range(20))).answers.ids == list(range(max(either) + 1))  # the rest is wrong
+    assert judged_with(list(range(5))).answers.ids == list(range(10))  # before, all are due
 
 
 def of(texts: list[str], ids: list[int] | None = None) -> tuple[Answers, Results]:
@@ -67,6 +89,12 @@ def test_right_results_have_their_latencies() -> None:
         assert found.correct and found.correctness == 100 and found.latencies_ms == [7, 7]
         verdict = exactly_once(right, results)
         assert verdict.exactly_once and verdict.out_of_order == 0 and verdict.latencies_ms == {0: 7, 1: 7}
+
+
+def test_a_result_that_no_reader_had_counts_as_no_time_of_a_reader() -> None:
+    right = Answers(["a", "b"], [0, 1], [1_000, 1_000])
+    results = Results(["a", "b"], [0, 1], [1_005, 1_006], [1_200.0, float("nan")])
+    assert exactly_once(right, results).seen_ms == {0: 200.0}
 
 
 def test_averages_may_have_other_digits_and_no_other_value() -> None:

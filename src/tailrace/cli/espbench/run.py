@@ -11,16 +11,17 @@ from rich.text import Text
 
 from tailrace.cli.app import err, espbench
 from tailrace.cli.console import progress_bar, show_table, work_folder
-from tailrace.cli.espbench.options import ConfigFile, Data, QueryKey, given_config
+from tailrace.cli.espbench.options import ConfigFile, Data, QueryKey, Results, Systems, given_config, systems_of
 from tailrace.cli.options import OutFile, Work, names_of
 
-Systems = Annotated[str, typer.Option(help="Names with commas: they take turns.")]
 Kills = Annotated[int, typer.Option(min=0, help="So often the system is killed while messages are sent.")]
 WarmUp = Annotated[float, typer.Option(min=0, help="Seconds at the start that latencies leave out.")]
 Patience = Annotated[float, typer.Option(min=1, help="Seconds without a result that end a run.")]
-Results = Annotated[
-    Path | None, typer.Option(help="Folder of results, with the original's columns; runs in it are not made again.")
-]
+_COLUMNS = (
+    *("correctness", "missing", "doubled", "p50_ms", "p90_ms", "p99_ms", "seen_p50_ms", "seen_p90_ms"),
+    *("growth", "results", "drained_s"),
+)
+LowMf03 = Annotated[int, typer.Option(help="q4's limit; 7992 for a real file from its start.")]
 
 
 @espbench.command(
@@ -30,15 +31,14 @@ Results = Annotated[
 def run(
     query: QueryKey,
     data: Data,
-    systems: Systems = "tailrace,spark",
+    systems: Systems = "tailrace,spark,flink",
     rate: Annotated[int, typer.Option(min=1, help="Messages a second and stream.")] = 1_000,
     duration: Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")] = "5m",
     runs: Annotated[int, typer.Option(min=1, help="Runs of each system.")] = 1,
     kills: Kills = 0,
     warm_up: WarmUp = 10,
     patience: Patience = 30,
-    row_by_row: Annotated[bool, typer.Option("--row-by-row", help="q5 with an update each record.")] = False,
-    low_mf03: Annotated[int, typer.Option(help="q4's limit; 7992 for a real file from its start.")] = 8_105,
+    low_mf03: LowMf03 = 8_105,
     results: Results = None,
     config: ConfigFile = None,
     out_file: OutFile = None,
@@ -47,9 +47,35 @@ def run(
     """Run a query and check every result. The last line of output is a JSON object."""
     from tailrace.lab.espbench.run.one_run import Conduct  # lazy: see cli.app
 
-    conduct = Conduct(patience, warm_up, kills, {"set_wise": not row_by_row, "low_mf03": low_mf03})
+    conduct = Conduct(patience, warm_up, kills, low_mf03)
     chosen = given_config(config, None, duration)
-    _run(([query], [rate], _systems(systems), runs, chosen, data.resolve(), conduct), results, out_file, work)
+    _run(([query], [rate], systems_of(systems), runs, chosen, data.resolve(), conduct), results, out_file, work)
+
+
+@espbench.command(
+    epilog="Examples:  tailrace espbench recovery q1 --data data --rate 1000 --duration 1m  ·  "
+    "tailrace espbench recovery q2 --data data --systems tailrace,flink --kills 3"
+)
+def recovery(
+    query: QueryKey,
+    data: Data,
+    systems: Systems = "tailrace,spark,flink",
+    rate: Annotated[int, typer.Option(min=1, help="Messages a second and stream.")] = 1_000,
+    duration: Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")] = "90s",
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each system.")] = 1,
+    kills: Annotated[int, typer.Option(min=1, help="So often the system is killed, at even distances.")] = 2,
+    patience: Patience = 60,
+    low_mf03: LowMf03 = 8_105,
+    results: Results = None,
+    config: ConfigFile = None,
+    out_file: OutFile = None,
+    work: Work = None,
+) -> None:
+    """Kill the system in the middle of a run: how long it is silent and behind, what is lost or doubled."""
+    from tailrace.lab.espbench.run.one_run import Conduct  # lazy: see cli.app
+
+    conduct, chosen = Conduct(patience, 10, kills, low_mf03), given_config(config, None, duration)
+    _run(([query], [rate], systems_of(systems), runs, chosen, data.resolve(), conduct), results, out_file, work)
 
 
 @espbench.command(
@@ -60,14 +86,15 @@ def run(
 def run_all(
     data: Data,
     results: Annotated[Path, typer.Option(help="Folder of results; runs that it has are not made again.")],
-    queries: Annotated[str, typer.Option(help="Queries with commas.")] = "q1,q2,q3,q4,q5",
+    queries: Annotated[str, typer.Option(help="Queries with commas.")] = "q1,q2,q3,q4,q4-copies,q5,q5-rows",
     rates: Annotated[str, typer.Option(help="Messages a second and stream, with commas.")] = "1000,10000",
-    systems: Systems = "tailrace,spark",
+    systems: Systems = "tailrace,spark,flink",
     duration: Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")] = "5m",
     runs: Annotated[int, typer.Option(min=1, help="Runs of each system.")] = 3,
     kills: Kills = 0,
     warm_up: WarmUp = 10,
     patience: Patience = 30,
+    low_mf03: LowMf03 = 8_105,
     config: ConfigFile = None,
     out_file: OutFile = None,
     work: Work = None,
@@ -80,14 +107,18 @@ def run_all(
     asked = [int(each) for each in names_of(rates, (), "--rates") if each.isdigit() and int(each)]
     if len(asked) < len(rates.split(",")):
         raise typer.BadParameter(f"{rates!r} is no list of numbers above 0", param_hint="--rates")
-    names, conduct = names_of(queries, QUERIES, "--queries"), Conduct(patience, warm_up, kills)
-    _run((names, asked, _systems(systems), runs, chosen, data.resolve(), conduct), results, out_file, work)
+    names, conduct = names_of(queries, QUERIES, "--queries"), Conduct(patience, warm_up, kills, low_mf03)
+    _run((names, asked, systems_of(systems), runs, chosen, data.resolve(), conduct), results, out_file, work)
 
 
-def _systems(text: str) -> tuple[str, ...]:
-    from tailrace.lab.espbench.systems.process import SYSTEMS  # lazy: see cli.app
-
-    return names_of(text, SYSTEMS, "--systems")
+def _shown(summary: dict[str, Any]) -> dict[str, Any]:
+    """What a table shows of a run; kills as one column each."""
+    of_kills = {
+        f"kill {number}, {name}": kill[key]
+        for number, kill in enumerate(summary["kills"], 1)
+        for name, key in (("silent s", "silent_s"), ("behind s", "behind_s"))
+    }
+    return {name: summary[name] for name in _COLUMNS} | of_kills
 
 
 def _run(given: tuple[Any, ...], results: Path | None, out_file: Path | None, work: Path | None) -> None:
@@ -106,11 +137,10 @@ def _run(given: tuple[Any, ...], results: Path | None, out_file: Path | None, wo
             summaries.append(summary)
             for fault in summary["faults"]:
                 err.print(Text(f"{summary['system']}, run {summary['run']}: {fault}", style="red"))
-    columns = ("correctness", "missing", "doubled", "p50_ms", "p90_ms", "p99_ms", "results", "drained_s")
     shown = summaries if kept is None else kept.summaries()
     for query, rate in dict.fromkeys((each["query"], each["rate"]) for each in shown):
         of_it = [each for each in shown if (each["query"], each["rate"]) == (query, rate)]
-        table = {f"{each['system']} {each['run']}": {name: each[name] for name in columns} for each in of_it}
+        table = {f"{each['system']} {each['run']}": _shown(each) for each in of_it}
         show_table(f"{query} at {rate:,} messages a second", table)
     line = json.dumps({"runs": summaries, "failed": failed}, separators=(",", ":"))
     if out_file is not None:

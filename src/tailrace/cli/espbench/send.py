@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tailrace.cli.app import err, espbench
 from tailrace.cli.console import progress_bar, show_table
-from tailrace.cli.espbench.options import ConfigFile, Data, QueryKey, given_config
+from tailrace.cli.espbench.options import BrokerAddress, ConfigFile, Data, QueryKey, broker_of, given_config
 from tailrace.cli.options import OutFile
 
 
@@ -22,7 +22,7 @@ from tailrace.cli.options import OutFile
 def send(
     query: QueryKey,
     data: Data,
-    broker: Annotated[str | None, typer.Option(help="host:port of Kafka; else the configuration's.")] = None,
+    broker: BrokerAddress = None,
     config: ConfigFile = None,
     rate: Annotated[int | None, typer.Option(min=1, help="Messages a second and stream.")] = None,
     duration: Annotated[str | None, typer.Option(help="How long, as 30s or 5m.")] = None,
@@ -38,9 +38,7 @@ def send(
     chosen = given_config(config, rate, duration)
     if run is not None:
         chosen = replace(chosen, benchmark_run=run)
-    address = broker or chosen.kafka_bootstrap_servers
-    if not address:
-        raise typer.BadParameter("give the broker's host:port, or kafka-bootstrap-servers in --config")
+    address = broker_of(broker, chosen)
     topics = Topics(chosen.topic_prefix, chosen.benchmark_run)
     of_run = assignments(chosen, QUERIES[query], topics, data, address)
     Broker(address).create(topics.of(QUERIES[query]))

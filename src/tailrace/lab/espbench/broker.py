@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,6 @@ _TIMEOUT_S = 30
 _READ_AT_ONCE = 10_000
 _READ_WAIT_S = 0.1
 """So long the client waits for that many, even when the end has come."""
-_NEAR_END = 50
-"""Offsets: some of the last may be marks of transactions."""
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
 
 
@@ -60,10 +59,11 @@ class Broker:
             consumer.close()
         return int(high)
 
-    def last(self, topic: str) -> bytes | None:
-        """The last committed message that is near the end; none where nothing is."""
-        values = self._read(topic, near_end=True)[2]
-        return values[-1] if values else None
+    def follow(self, topic: str) -> Consumer:
+        """Of committed messages from the first one on, as soon as they are there."""
+        consumer = self._consumer("read_committed", {"enable.partition.eof": False, "fetch.wait.max.ms": 100})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        return consumer
 
     def read(self, topic: str) -> pa.Table:
         """All committed messages up to the end as it is now: ``offset``, ``time_ms`` and ``value``."""
@@ -76,15 +76,14 @@ class Broker:
             }
         )
 
-    def _read(self, topic: str, near_end: bool = False) -> tuple[list[int], list[int], list[bytes]]:
+    def _read(self, topic: str) -> tuple[list[int], list[int], list[bytes]]:
         consumer = self._consumer("read_committed")
         offsets: list[int] = []
         times: list[int] = []
         values: list[bytes] = []
         try:
             _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_TIMEOUT_S)
-            begin = max(high - _NEAR_END, 0) if near_end else 0
-            consumer.assign([TopicPartition(topic, 0, begin)])
+            consumer.assign([TopicPartition(topic, 0, 0)])
             ended, deadline = high == 0, time.monotonic() + _TIMEOUT_S
             while not ended:
                 several = consumer.consume(_READ_AT_ONCE, timeout=_READ_WAIT_S)
@@ -108,7 +107,7 @@ class Broker:
             consumer.close()
         return offsets, times, values
 
-    def _consumer(self, isolation: str) -> Consumer:
+    def _consumer(self, isolation: str, settings: Mapping[str, Any] | None = None) -> Consumer:
         return Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -117,5 +116,6 @@ class Broker:
                 "auto.offset.reset": "earliest",
                 "isolation.level": isolation,
                 "enable.partition.eof": True,
+                **(settings or {}),
             }
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ NANOSECONDS = {
     **dict.fromkeys(("m", "min", "minutes"), 60000000000),
     **dict.fromkeys(("h", "hours"), 3600000000000),
 }
+RATE_OF_A_SENDER = 40_000
+"""One process sends that much in time."""
 ACKS = ("0", "1", "-1", "all")
 
 
@@ -83,6 +85,13 @@ class Config:
     @property
     def interval_ns(self) -> int:
         return self.sending_interval * NANOSECONDS[self.sending_interval_time_unit.lower()]
+
+    def at_rate(self, rate: int) -> Config:
+        """The same with so many messages a second and stream, and as many senders as that needs."""
+        instances = max(self.sender.instances, -(-rate // RATE_OF_A_SENDER))
+        sender = replace(self.sender, instances=instances)
+        interval = max(1_000_000_000 // rate, 1)
+        return replace(self, sending_interval=interval, sending_interval_time_unit="ns", sender=sender)
 
     @property
     def duration_ns(self) -> int:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Query:
-    """``inputs``: numbers of the streams it reads; 1 and 2 are machines, 3 is production."""
+    """``inputs``: numbers of the streams it reads; 1 and 2 are machines, 3 is production.
+
+    ``settings``: how it is run. ``set_wise``: the database is updated by sets of records, else one by one.
+    ``max_age_s``: of a copy of what the database said, 0 for none. ``changes_s``: a workplace's downtime begins or ends
+    so often while the query runs, 0 for never.
+    """
 
     key: str
     name: str
     inputs: tuple[int, ...]
     to_topic: bool = True
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def base(self) -> str:
+        """What is asked, however it is run: ``q5`` of ``q5-rows``."""
+        return self.key.partition("-")[0]
 
     @property
     def to_database(self) -> bool:
@@ -27,11 +39,17 @@ QUERIES = {
         Query("q1", "Statistics", (1,)),
         Query("q2", "StochasticOutlierSelection", (1,)),
         Query("q3", "AbsoluteThreshold", (1,)),
-        Query("q4", "MachinePower", (1, 2)),
-        Query("q5", "ProcessingTimes", (PRODUCTION,), to_topic=False),
+        Query("q4", "MachinePower", (1, 2), settings={"max_age_s": 0, "changes_s": 0}),
+        Query("q4-copies", "MachinePower", (1, 2), settings={"max_age_s": 2, "changes_s": 5}),
+        Query("q5", "ProcessingTimes", (PRODUCTION,), to_topic=False, settings={"set_wise": True}),
+        Query("q5-rows", "ProcessingTimes", (PRODUCTION,), to_topic=False, settings={"set_wise": False}),
         Query("identity", "Identity", (1,)),
     )
 }
+
+
+OF_DATABASE = ("q4", "q5")
+"""What needs one."""
 
 
 @dataclass(frozen=True)

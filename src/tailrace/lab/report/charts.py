@@ -9,6 +9,7 @@ import html
 from typing import Any
 
 from tailrace.lab.report.commit import commit_charts
+from tailrace.lab.report.espbench import espbench_charts
 from tailrace.lab.report.figures import PARTS, Chart, colour, labelled
 from tailrace.lab.report.gadget import gadget_charts
 from tailrace.lab.report.panels import EngineNumbers, Panel, Span
@@ -42,7 +43,8 @@ def charts(panel: Panel) -> list[Chart]:
     if panel.ratios and not commits and not waits:  # those are shown beside the paper's, or with what they are of
         made.append(_ratios(panel))
     traces = gadget_charts(panel.newest.summary)
-    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits or traces or waits
+    streams = espbench_charts(panel.newest.summary)
+    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits or traces or waits or streams
     if sweeps:  # settings of one engine: more than their times describes them
         return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]
     made.append(_medians(panel))

@@ -19,6 +19,8 @@ from tailrace.errors import TailraceError
 from tailrace.lab.records.record import Record
 from tailrace.lab.report.charts import charts, number
 from tailrace.lab.report.commit import HEADS, percentile_rows
+from tailrace.lab.report.espbench import HEADS as STREAM_HEADS
+from tailrace.lab.report.espbench import espbench_rows
 from tailrace.lab.report.figures import Chart, colour
 from tailrace.lab.report.panels import Panel, RatioNumbers, panels
 from tailrace.lab.report.prefetch import HEADS as PREFETCH_HEADS
@@ -94,7 +96,15 @@ def _panel(panel: Panel, name: str, figures: dict[str, Any]) -> str:
     for at, chart in enumerate(charts(panel)):
         figures[f"{name}-{at}"] = chart.figure
         parts.append(_figure(chart, f"{name}-{at}"))
-    parts += ["</div>", _commits(panel), _prefetch(panel), _numbers(panel), _facts(panel), "</section>"]
+    parts += [
+        "</div>",
+        _commits(panel),
+        _prefetch(panel),
+        _streams(panel),
+        _numbers(panel),
+        _facts(panel),
+        "</section>",
+    ]
     return "\n".join(parts)
 
 
@@ -140,6 +150,11 @@ def _commits(panel: Panel) -> str:
 def _prefetch(panel: Panel) -> str:
     """The percentiles of ``bench prefetch``, workload by workload."""
     return _percentiles(PREFETCH_HEADS, prefetch_rows(panel.newest.summary))
+
+
+def _streams(panel: Panel) -> str:
+    """ESPBench's runs, query by query, the published ones beside them."""
+    return _percentiles(STREAM_HEADS, espbench_rows(panel.newest.summary))
 
 
 def _percentiles(heads: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:

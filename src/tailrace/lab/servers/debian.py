@@ -30,7 +30,7 @@ def program(name: str, variable: str) -> str:
     for candidate in (os.environ.get(variable), shutil.which(name), str(folder / name)):
         if candidate and os.access(candidate, os.X_OK):
             return candidate
-    return _fetch(f"{name.replace('-', '_')}.sh", folder, missing=f"install {name}, or point {variable} to one")
+    return by_script(f"{name.replace('-', '_')}.sh", folder, missing=f"install {name}, or point {variable} to one")
 
 
 def library(soname: str, *packages: str) -> ctypes.CDLL:
@@ -40,10 +40,11 @@ def library(soname: str, *packages: str) -> ctypes.CDLL:
     except OSError:  # not on this system
         folder = Path(sys.prefix) / "libraries" / soname
         missing = f"install {soname}: in Debian and Ubuntu the package {packages[-1]} has it"
-        return ctypes.CDLL(_fetch("debian_library.sh", folder, soname, *packages, missing=missing))
+        return ctypes.CDLL(by_script("debian_library.sh", folder, soname, *packages, missing=missing))
 
 
-def _fetch(script: str, folder: Path, *arguments: str, missing: str) -> str:
+def by_script(script: str, folder: Path, *arguments: str, missing: str) -> str:
+    """The path that one of the project's scripts prints when it has fetched or made what is asked for."""
     path = _SCRIPTS / script
     if not path.exists():
         raise NotFetchedError(missing)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-MF01, MF02, MF03 = 2, 3, 4
-
 
 def messages(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
     """``offset``, ``timestamp`` (of the append), ``id`` and ``row``. What is no message is left out."""

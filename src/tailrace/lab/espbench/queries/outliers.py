@@ -7,15 +7,13 @@ affinity matrix are worked on one by one, so that memory is a few rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numba
 import numpy as np
 
-WINDOW = 500
-PERPLEXITY = 30.0
-STEPS = 50
-THRESHOLD = 0.5
+from tailrace.lab.espbench.queries.constants import MF01, MF02, PERPLEXITY, STEPS, THRESHOLD
 
 _njit: Any = numba.njit
 
@@ -59,3 +57,12 @@ def outlier_probabilities(x: np.ndarray, y: np.ndarray, perplexity: float) -> np
 def half_up(probability: float) -> str:
     """With two decimals, rounded as Java's HALF_UP does, not as Python does."""
     return f"{np.floor(probability * 100 + 0.5) / 100:.2f}"
+
+
+def outlier_texts(ids: Sequence[Any], rows: Sequence[str]) -> list[str]:
+    """The results of one window, in the order of message ids."""
+    fields = [row.split("\t", MF02 + 1) for row in rows]
+    x, y = (np.array([each[number] for each in fields], np.float64) for number in (MF01, MF02))
+    found = outlier_probabilities(x, y, PERPLEXITY)
+    chosen = sorted((int(ids[place]), place) for place in range(len(rows)) if found[place] >= THRESHOLD)
+    return [f"{number};{rows[place]}\t{half_up(found[place])}" for number, place in chosen]

@@ -7,17 +7,17 @@ from functools import reduce
 from typing import Any
 
 import pandas as pd
-import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from tailrace.lab.espbench.queries.input import MF01, MF02, MF03, field, result
-from tailrace.lab.espbench.queries.outliers import PERPLEXITY, THRESHOLD, WINDOW, half_up, outlier_probabilities
+from tailrace.lab.espbench.queries.constants import HIGH_MF01, LOW_MF03, MF01, MF03, WINDOW
+from tailrace.lab.espbench.queries.downtimes import copies_of
+from tailrace.lab.espbench.queries.input import field, result
+from tailrace.lab.espbench.queries.outliers import outlier_texts
 
-HIGH_MF01, LOW_MF03 = 14_963, 8_105
 _HELD = "messages string"
 """Lines of ``<id>;<row>``: PySpark 4.3 cannot read a state of arrays back."""
 
@@ -48,20 +48,16 @@ def identity(machine: DataFrame) -> DataFrame:
     return machine.select(result(F.col("row")))
 
 
-def machine_power(machines: Iterable[DataFrame], database: str, low_mf03: int = LOW_MF03) -> DataFrame:
-    """Query 4: a batch of rows asks the database once for all its machines, and never keeps an answer."""
+def low_power(machines: Iterable[DataFrame], low_mf03: int = LOW_MF03) -> DataFrame:
+    """Query 4's records that are reported, unless their workplace is down."""
     both = reduce(DataFrame.union, machines)
-    low = both.where(field(MF03) < low_mf03).select("timestamp", field(-1).alias("workplace"), "id", "row")
-    return low.mapInArrow(_outside_of_downtimes(database), "id bigint, row string").select(result(F.col("row")))
+    return both.where(field(MF03) < low_mf03).select("timestamp", field(-1).alias("workplace"), "id", "row")
 
 
-def outlier_texts(ids: Any, rows: list[str]) -> list[str]:
-    """The results of one window, in the order of message ids."""
-    fields = [row.split("\t", MF02 + 1) for row in rows]
-    x, y = (pd.Series([each[number] for each in fields]).astype("float64").to_numpy() for number in (MF01, MF02))
-    found = outlier_probabilities(x, y, PERPLEXITY)
-    chosen = sorted((int(ids[place]), place) for place in range(len(rows)) if found[place] >= THRESHOLD)
-    return [f"{number};{rows[place]}\t{half_up(found[place])}" for number, place in chosen]
+def machine_power(low: DataFrame, database: str, max_age_s: float = 0) -> DataFrame:
+    """Query 4: a batch of rows asks the database once for all its machines, and for none twice within ``max_age_s``."""
+    kept = low.mapInArrow(_outside_of_downtimes(database, max_age_s), "id bigint, row string")
+    return kept.select(result(F.col("row")))
 
 
 def _outliers_of_window(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -78,22 +74,14 @@ def _outliers_of_window(key: Any, frames: Iterator[pd.DataFrame], state: GroupSt
     yield pd.DataFrame({"at": [key[0]] * len(texts), "value": texts})
 
 
-def _outside_of_downtimes(database: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _outside_of_downtimes(
+    database: str, max_age_s: float
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def reported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        connection = None
         for batch in batches:
             if not batch.num_rows:
                 continue
-            connection = connection or psycopg.connect(database, autocommit=True, options="-c timezone=UTC")
-            places = pc.unique(batch["workplace"]).to_pylist()
-            found = connection.execute(DOWNTIMES, [places]).fetchall()
-            table = pa.table(
-                {
-                    "workplace": pa.array([place for place, _, _ in found], pa.int32()),
-                    "start": pa.array([start for _, start, _ in found], pa.timestamp("us", "UTC")),
-                    "end": pa.array([end for _, _, end in found], pa.timestamp("us", "UTC")),
-                }
-            )
+            table = copies_of(database, max_age_s).rows(pc.unique(batch["workplace"]).to_pylist())
             place = pc.index_in(batch["workplace"], table["workplace"])
             at = batch["timestamp"].cast(pa.timestamp("us", "UTC"))
             after, before = (pc.less(table[name].take(place), at) for name in ("start", "end"))
@@ -102,13 +90,5 @@ def _outside_of_downtimes(database: str) -> Callable[[Iterator[pa.RecordBatch]],
             )
             kept = batch.filter(pc.invert(down).combine_chunks())
             yield kept.select(["id", "row"])
-        if connection is not None:
-            connection.close()
 
     return reported
-
-
-DOWNTIMES = """
-    SELECT DISTINCT ON ("WP_ID") "WP_ID", "WP_DOWNTIME_START" AT TIME ZONE 'UTC', "WP_DOWNTIME_END" AT TIME ZONE 'UTC'
-    FROM workplace WHERE "WP_ID" = ANY(%s) ORDER BY "WP_ID", "WP_DT_ID"
-"""

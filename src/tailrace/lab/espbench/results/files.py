@@ -1,8 +1,8 @@
 """Files of runs, named and laid out as the original's: a row a run, its latencies one a line, and means over a series.
 
 ``<prefix>_<run>_<time>.csv`` has a run's row, ``logs/<output topic>_responseTimes.csv`` its latencies in the order of
-answers, ``series.csv`` the means over all runs of a system, query and rate. ``summaries.jsonl`` says which
-runs there are: it is written last, and moved into place.
+answers, ``logs/<output topic>_latencies.csv`` the moments of their causes too, ``series.csv`` the means over all
+runs of a system, query and rate. ``summaries.jsonl`` says which runs there are; it is written last.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from tailrace.lab.espbench.names import QUERIES, Topics
 from tailrace.lab.espbench.run.outcome import Outcome
 from tailrace.lab.espbench.sender.result_row import result_row
 
+MEANS = ("p50_ms", "p90_ms", "p99_ms", "max_ms", "seen_p50_ms", "seen_p90_ms", "seen_p99_ms")
 SUMMARIES = "summaries.jsonl"
 SERIES = "series.csv"
+CAPACITIES = "capacities.json"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class ResultFolder:
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         _write(logs / f"{output}_responseTimes.csv", "".join(f"{each}\n" for each in outcome.latencies_ms))
+        rows = ({"caused_ms": caused, "latency_ms": ms} for caused, ms in zip(outcome.caused_ms, outcome.latencies_ms))
+        _write(logs / f"{output}_latencies.csv", _csv(list(rows)))
         stamp = f"{now or datetime.now(UTC):%Y%m%d%H%M%S}"
         interval = (config.sending_interval, config.sending_interval_time_unit)
         name = f"{config.topic_prefix}_{outcome.run}_{stamp}"
@@ -59,22 +63,36 @@ class ResultFolder:
         lines = path.read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines[:-1] if line]
 
-    def runs(self, system: str, query: str, rate: int) -> int:
-        """How many valid runs there are."""
+    def runs(self, system: str, query: str, rate: int, kills: int = 0) -> int:
+        """How many valid runs there are with so many kills."""
+        wanted = (system, query, rate, kills)
         return sum(
-            each["valid"] and (each["system"], each["query"], each["rate"]) == (system, query, rate)
+            each["valid"] and (each["system"], each["query"], each["rate"], len(each["kills"])) == wanted
             for each in self.summaries()
         )
+
+    def add_capacity(self, found: Mapping[str, Any]) -> None:
+        """Of a query and a system; what was found for them before is replaced."""
+        kept = [
+            each for each in self.capacities() if (each["query"], each["system"]) != (found["query"], found["system"])
+        ]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write(self.folder / CAPACITIES, json.dumps([*kept, found], indent=1) + "\n")
+
+    def capacities(self) -> list[dict[str, Any]]:
+        path = self.folder / CAPACITIES
+        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        return found
 
     def next_run(self, first: int) -> int:
         return max([each["run"] + 1 for each in self.summaries()], default=first)
 
 
 def series(summaries: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
-    """Means of percentiles over the valid runs of each system, query and rate, and whether all were right."""
+    """Of each system, query and rate: means over the valid runs without kills, and whether all were right."""
     found: dict[tuple[str, int, str], list[Mapping[str, Any]]] = {}
     for each in summaries:
-        if each["valid"]:
+        if each["valid"] and not each["kills"]:
             found.setdefault((each["query"], each["rate"], each["system"]), []).append(each)
     return [
         {
@@ -82,7 +100,7 @@ def series(summaries: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
             "rate": rate,
             "system": system,
             "runs": len(runs),
-            **{name: _mean([run[name] for run in runs]) for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")},
+            **{name: _mean([run[name] for run in runs]) for name in MEANS},
             "correctness": _mean([run["correctness"] for run in runs]),
             "all_correct": all(run["correct"] for run in runs),
             "exactly_once": all(run["exactly_once"] for run in runs),

@@ -8,9 +8,12 @@ from typing import Protocol
 import psycopg
 import pyarrow as pa
 
-from tailrace.lab.espbench.broker import Broker
 from tailrace.lab.espbench.names import Query
-from tailrace.lab.espbench.validator.answers import WINDOW_RECORDS, answers
+from tailrace.lab.espbench.run.reader import ResultReader
+from tailrace.lab.espbench.validator.answers import LOW_MF03, WINDOW_RECORDS, answers, machine_power
+from tailrace.lab.espbench.validator.compare import same_text
+from tailrace.lab.espbench.validator.database import downtimes
+from tailrace.lab.espbench.validator.downtimes import Downtimes
 
 _SET = """SELECT count("POL_START_TS") + count("POL_END_TS") FROM production_order_line"""
 
@@ -23,48 +26,55 @@ class End(Protocol):
     def reached(self) -> bool: ...
 
 
-def end_of(query: Query, inputs: Mapping[int, pa.Table], broker: Broker, output: str, database: str) -> End:
+def end_of(
+    query: Query, inputs: Mapping[int, pa.Table], results: ResultReader, database: str, low_mf03: int = LOW_MF03
+) -> End:
     stream = inputs[query.inputs[0]]
     if query.to_database:
         return _AllSet(database, stream)
-    if query.key == "q2":
-        return _LastWindow(broker, output, stream.num_rows // WINDOW_RECORDS)
-    if query.key == "q4":
-        return _Quiet(broker, output)  # whose last result it is, downtimes decide
-    right = answers(query, inputs, None)
-    return _LastResult(broker, output, right.texts[-1] if right.texts else None)
+    if query.base == "q2":
+        return _LastWindow(results, stream.num_rows // WINDOW_RECORDS)
+    if query.base == "q4" and query.settings["changes_s"]:
+        return _Quiet(results)  # whose last result it is, nobody knows
+    if query.base == "q4":
+        known = {place: [downtime] for place, downtime in downtimes(database).items()}
+        right = machine_power(inputs, Downtimes(known), {}, low_mf03).answers
+    else:
+        right = answers(query, inputs)
+    return _LastResult(results, right.texts[-1] if right.texts else None)
 
 
 class _Quiet:
-    def __init__(self, broker: Broker, output: str) -> None:
-        self._broker, self._output = broker, output
+    def __init__(self, results: ResultReader) -> None:
+        self._results = results
 
     def seen(self) -> int:
-        return self._broker.size(self._output)
+        self._results.check()
+        return self._results.count
 
     def reached(self) -> bool:
         return False
 
 
 class _LastResult(_Quiet):
-    def __init__(self, broker: Broker, output: str, text: str | None) -> None:
-        super().__init__(broker, output)
+    def __init__(self, results: ResultReader, text: str | None) -> None:
+        super().__init__(results)
         self._text = text
 
     def reached(self) -> bool:
-        last = self._broker.last(self._output)
-        return self._text is None or (last is not None and last.decode().rpartition(";")[2] == self._text)
+        last = self._results.last
+        return self._text is None or (last is not None and same_text(self._text, last.decode().rpartition(";")[2]))
 
 
 class _LastWindow(_Quiet):
     """The last whole window has nearly always a result, and they come all at once."""
 
-    def __init__(self, broker: Broker, output: str, windows: int) -> None:
-        super().__init__(broker, output)
+    def __init__(self, results: ResultReader, windows: int) -> None:
+        super().__init__(results)
         self._windows = windows
 
     def reached(self) -> bool:
-        last = self._broker.last(self._output)
+        last = self._results.last
         return last is not None and int(last.partition(b";")[0]) // WINDOW_RECORDS >= self._windows - 1
 
 

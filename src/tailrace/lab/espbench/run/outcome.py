@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tailrace.lab.espbench.results.utilisation import Sample
+from tailrace.lab.espbench.run.recovery import Kill
 from tailrace.lab.espbench.sender.senders import StreamSent
 from tailrace.lab.espbench.validator.compare import Pairs, Verdict
 
+_STRETCHES = 10
 FULFILLED_MS = 2_000
 """The original's limit of the 90th percentile."""
 
@@ -19,8 +21,9 @@ FULFILLED_MS = 2_000
 @dataclass(frozen=True)
 class Outcome:
     """``latencies_ms``: of all results but those caused during the warm-up, from append time to append time.
+    ``seen_ms``: the same, until somebody who reads whole transactions had them.
 
-    ``fault``: why the run says nothing, or less than it should.
+    ``faults``: why the run says nothing, or less than it should.
     """
 
     system: str
@@ -31,16 +34,20 @@ class Outcome:
     pairs: Pairs
     verdict: Verdict
     latencies_ms: Sequence[int]
+    caused_ms: Sequence[int]
+    seen_ms: Sequence[float]
     sent: Sequence[StreamSent]
     validator_s: float
     drained_s: float
     """From the last message until the last result."""
     utilisation: Sequence[Sample] = field(default_factory=tuple)
-    killed: int = 0
+    kills: Sequence[Kill] = field(default_factory=tuple)
+    undecided: int = 0
+    stale_max_ms: float = 0
     faults: Sequence[str] = field(default_factory=tuple)
 
     def percentile(self, q: float) -> float:
-        return float(np.percentile(self.latencies_ms, q)) if len(self.latencies_ms) else float("nan")
+        return _percentile(self.latencies_ms, q)
 
     def row(self, topic: str, interval: int, unit: str) -> dict[str, object]:
         """Of the original's result file, from all latencies instead of a sample of 1,028."""
@@ -87,8 +94,48 @@ class Outcome:
             "out_of_order": self.verdict.out_of_order,
             "inputs": self.inputs,
             "results": self.pairs.actual,
-            **{f"p{q:g}_ms": round(self.percentile(q), 1) for q in (50, 90, 99)},
-            "max_ms": max(self.latencies_ms, default=None),
+            **percentiles(self.latencies_ms),
+            **percentiles(self.seen_ms, "seen_"),
+            "growth": round(growth(self.caused_ms, self.latencies_ms), 4),
             "drained_s": round(self.drained_s, 2),
-            "killed": self.killed,
+            "cores": self.cores(),
+            "kills": [asdict(kill) for kill in self.kills],
+            "undecided": self.undecided,
+            "stale_max_ms": round(self.stale_max_ms, 1),
         }
+
+    def cores(self) -> dict[str, float]:
+        """In use, on the mean while messages were sent, by the system and all the others."""
+        found: dict[str, list[float]] = {}
+        for sample in self.utilisation:
+            found.setdefault(sample.process, []).append(sample.cpu)
+        return {name: round(float(np.mean(used)), 2) for name, used in found.items() if name != "network"}
+
+
+def growth(caused_ms: Sequence[int], latencies_ms: Sequence[int]) -> float:
+    """Seconds by which latency grows in a second: what a system is too slow by. From the medians of ten stretches, so
+    that one pause counts little; 0 where there is too little to tell."""
+    if len(caused_ms) < _STRETCHES:
+        return 0.0
+    caused, latencies = np.array(caused_ms, float), np.array(latencies_ms, float)
+    bounds = np.linspace(caused.min(), caused.max(), _STRETCHES + 1)
+    places = np.clip(np.searchsorted(bounds, caused, "right") - 1, 0, _STRETCHES - 1)
+    at = [(caused[places == n].mean(), np.median(latencies[places == n])) for n in range(_STRETCHES) if n in places]
+    slopes = [(late - soon) / (x - w) for n, (w, soon) in enumerate(at) for x, late in at[n + 1 :]]
+    return float(np.median(slopes)) if slopes else 0.0
+
+
+def percentiles(values: Sequence[float], prefix: str = "") -> dict[str, float | None]:
+    """Exact ones, by the names that summaries have; None where there is no value."""
+    found = {"p50": 50, "p90": 90, "p99": 99, "min": 0, "max": 100}
+    return {f"{prefix}{name}_ms": _known(round(_percentile(values, q), 1)) for name, q in found.items()}
+
+
+def _percentile(values: Sequence[float], q: float) -> float:
+    known = np.array(values, float)
+    known = known[~np.isnan(known)]
+    return float(np.percentile(known, q)) if len(known) else float("nan")
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tailrace.lab.espbench.config import Config
-from tailrace.lab.espbench.names import QUERIES
+from tailrace.lab.espbench.names import OF_DATABASE, QUERIES
 from tailrace.lab.espbench.results.files import ResultFolder
 from tailrace.lab.espbench.run.one_run import Conduct, Progress, RunOptions, one_run
 from tailrace.lab.espbench.run.outcome import Outcome
 from tailrace.lab.espbench.run.servers import servers
-from tailrace.lab.espbench.systems.process import SystemFailedError
+from tailrace.lab.espbench.systems.process import SystemFailedError, expresses
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,10 @@ def run_series(
         return
     number = options.config.benchmark_run if results is None else results.next_run(options.config.benchmark_run)
     progress("servers start", 0, len(todo))
-    with servers(options.config, any(query in ("q4", "q5") for query, *_ in todo)) as started:
+    with servers(options.config, any(QUERIES[query].base in OF_DATABASE for query, *_ in todo)) as started:
         for done, (query, rate, system) in enumerate(todo):
             label = f"{done + 1} of {len(todo)}: {query} at {rate:,}/s on {system}"
-            of_run = replace(options.config, benchmark_run=number, **_interval(rate))
+            of_run = replace(options.config.at_rate(rate), benchmark_run=number)
             asked = RunOptions(system, QUERIES[query], of_run, options.data, options.conduct)
 
             def shown(what: str, at: int, steps: int, label: str = label) -> None:
@@ -73,9 +72,7 @@ def _todo(options: SeriesOptions, results: ResultFolder | None) -> Iterator[tupl
         for rate in options.rates:
             for run in range(options.runs):
                 for system in options.systems:
-                    if results is None or results.runs(system, query, rate) <= run:
+                    if not expresses(system, QUERIES[query]) and len(options.queries) > 1:
+                        continue  # of a matrix it is left out; asked for by itself it is an error
+                    if results is None or results.runs(system, query, rate, options.conduct.kills) <= run:
                         yield query, rate, system
-
-
-def _interval(rate: int) -> dict[str, Any]:
-    return {"sending_interval": max(1_000_000_000 // rate, 1), "sending_interval_time_unit": "ns"}

@@ -7,6 +7,8 @@ processes. It answers ``ready`` when records that are sent now will be seen, and
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -14,6 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.lab.espbench.names import QUERIES, Query
+
+_LOOK_S = 0.2
+JARS = "ESPBENCH_JARS"
+"""A variable: connectors that the process cannot fetch by itself, as a list in JSON."""
 
 
 @dataclass(frozen=True)
@@ -34,25 +40,45 @@ class Job:
         return QUERIES[self.query_key]
 
 
-def asked() -> Job:
-    given = json.loads(sys.stdin.readline())
-    return Job(**{**given, "inputs": tuple(given["inputs"])})
+class Parent:
+    """Who asked: the other end of standard input and output.
 
+    A parent that is gone before the system is ready leaves nothing to end in order: this process's session is killed,
+    whatever it has started by then.
+    """
 
-def say(**answer: object) -> None:
-    print(json.dumps(answer), flush=True)
+    def __init__(self) -> None:
+        self._ready = False
+        self._gone = threading.Event()
 
+    def job(self) -> Job:
+        given = json.loads(sys.stdin.readline())
+        threading.Thread(target=self._watch, daemon=True).start()
+        return Job(**{**given, "inputs": tuple(given["inputs"])})
 
-def until_asked_to_end(alive: Callable[[], str | None]) -> str | None:
-    """Waits for the end of standard input; or until ``alive`` says why there is nothing more to wait for."""
-    ended = threading.Event()
+    def say_ready(self) -> None:
+        self._ready = True
+        _say(ready=True)
 
-    def read() -> None:
+    def say_failed(self, why: str) -> None:
+        _say(error=why)
+
+    def wait(self, alive: Callable[[], str | None]) -> str | None:
+        """Until the parent asks for the end; or until ``alive`` says why there is nothing more to wait for."""
+        while not self._gone.wait(_LOOK_S):
+            if (why := alive()) is not None:
+                return why
+        return None
+
+    def _watch(self) -> None:
         sys.stdin.read()
-        ended.set()
+        if not self._ready:
+            os.killpg(os.getpgid(0), signal.SIGKILL)
+        self._gone.set()
 
-    threading.Thread(target=read, daemon=True).start()
-    while not ended.wait(0.2):
-        if (why := alive()) is not None:
-            return why
-    return None
+
+def _say(**answer: object) -> None:
+    try:
+        print(json.dumps(answer), flush=True)
+    except BrokenPipeError:
+        pass  # the parent is gone, and needs no answer

@@ -13,13 +13,22 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tailrace.errors import TailraceError
+from tailrace.lab.espbench.names import Query
+from tailrace.lab.espbench.systems import flink_environment
 from tailrace.lab.espbench.systems.job import Job
 
 READY_S = 240
 END_S = 60
 _SPARK = "tailrace.lab.espbench.systems.spark_job"
-MODULES = {"tailrace": _SPARK, "spark": _SPARK}
+_FLINK = "tailrace.lab.espbench.systems.flink_job"
+MODULES = {"tailrace": _SPARK, "spark": _SPARK, "flink": _FLINK, "spark-real-time": _SPARK}
 SYSTEMS = tuple(MODULES)
+_ONLY = {"spark-real-time": ("q3", "identity")}
+"""What a system can express, where that is not all."""
+
+
+def expresses(system: str, query: Query) -> bool:
+    return system not in _ONLY or query.base in _ONLY[system]
 
 
 class SystemFailedError(TailraceError):
@@ -30,17 +39,25 @@ class System(AbstractContextManager["System"]):
     """A session of processes of its own: Ctrl-C reaches the parent alone, which ends them in order."""
 
     def __init__(self, job: Job) -> None:
+        if not expresses(job.system, job.query):
+            raise SystemFailedError(
+                f"{job.system} has no words for {job.query.key}: it runs {', '.join(_ONLY[job.system])}"
+            )
         self.job = job
         self.log = Path(job.work) / "log.txt"
         Path(job.work).mkdir(parents=True, exist_ok=True)
+        python, variables = sys.executable, dict(os.environ)
+        if MODULES[job.system] == _FLINK:
+            python, variables = flink_environment.python(), flink_environment.variables(Path(job.work))
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", MODULES[job.system]],
+                [python, "-m", MODULES[job.system]],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                env=variables,
             )
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps(asdict(job)) + "\n")

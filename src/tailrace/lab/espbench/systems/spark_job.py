@@ -19,15 +19,19 @@ from tailrace.lab.engines.session import start_session
 from tailrace.lab.espbench.queries import by_tailrace, plain
 from tailrace.lab.espbench.queries.input import messages
 from tailrace.lab.espbench.queries.production import Production
-from tailrace.lab.espbench.systems.job import Job, asked, say, until_asked_to_end
+from tailrace.lab.espbench.systems.job import Job, Parent
 from tailrace.lab.servers.kafka import connector_jars
 
 READY_S = 120
+REAL_TIME = "5 seconds"
+"""The shortest batch that Spark allows in this mode."""
+_RUNS = ("Waiting for", "Processing new data")
 ROWS = "row"
 
 
 def main() -> int:
-    job = asked()
+    parent = Parent()
+    job = parent.job()
     work = Path(job.work)
     confs = {"spark.jars": ",".join(map(str, connector_jars())), **(ROCKSDB_CONFS if job.system == "spark" else {})}
     try:
@@ -35,16 +39,16 @@ def main() -> int:
         try:
             query = STARTED[job.system](spark, job)
             _wait_until_it_waits(query)
-            say(ready=True)
-            error = until_asked_to_end(lambda: None if query.isActive else _why(query))
+            parent.say_ready()
+            error = parent.wait(lambda: None if query.isActive else _why(query))
             query.stop()
         finally:
             spark.stop()
     except Exception as failed:
-        say(error=f"{type(failed).__name__}: {failed}")
+        parent.say_failed(f"{type(failed).__name__}: {failed}")
         return 1
     if error is not None:
-        say(error=error)
+        parent.say_failed(error)
         return 1
     return 0
 
@@ -59,18 +63,29 @@ def _started_on_spark(spark: SparkSession, job: Job) -> Any:
 
 
 def _started_on_tailrace(spark: SparkSession, job: Job) -> Any:
-    """Stateful queries by the exact sink; what keeps no state is left to Spark, and its epochs to ``foreachBatch``."""
+    """By the exact sink; what no server has a part in is left to Spark, and its epochs to ``foreachBatch``."""
     frame, write = described(spark, job)
-    if job.query.key == "q2":
-        stream = messages(spark, job.bootstrap, job.inputs[0])
-        writer = by_tailrace.outliers(stream).select("value").writeStream
+    streams = [messages(spark, job.bootstrap, topic) for topic in job.inputs]
+    if job.query.base == "q2":
+        writer = by_tailrace.outliers(streams[0]).select("value").writeStream
+    elif job.query.base == "q4":
+        low = plain.low_power(streams, job.settings["low_mf03"])
+        writer = by_tailrace.machine_power(low, job.database, job.settings["max_age_s"]).writeStream
     else:
         writer = tr.writeStream(frame.select("value") if job.query.to_topic else frame)
     writer = writer.outputMode("append").option("checkpointLocation", f"{job.work}/checkpoint")
-    if job.query.key in ("q1", "q2"):
+    if job.query.base in ("q1", "q2", "q4"):
         to_kafka = writer.format("kafka").option("kafka.bootstrap.servers", job.bootstrap)
         return to_kafka.option("topic", job.output).option("epochTopic", f"{job.output}-epochs").start()
     return writer.foreachBatch(write or _to_kafka(job)).start()
+
+
+def _started_in_real_time(spark: SparkSession, job: Job) -> Any:
+    """Rows pass through a batch of seconds one by one; no Python and no ``foreachBatch`` may be in it."""
+    frame, _ = described(spark, job)
+    writer: Any = frame.writeStream.outputMode("update").option("checkpointLocation", f"{job.work}/checkpoint")
+    to_kafka = writer.format("kafka").option("kafka.bootstrap.servers", job.bootstrap).option("topic", job.output)
+    return to_kafka.trigger(realTime=REAL_TIME).start()
 
 
 def _to_kafka(job: Job) -> Callable[[DataFrame, int], None]:
@@ -84,13 +99,14 @@ def _to_kafka(job: Job) -> Callable[[DataFrame, int], None]:
 STARTED: Mapping[str, Callable[[SparkSession, Job], Any]] = {
     "spark": _started_on_spark,
     "tailrace": _started_on_tailrace,
+    "spark-real-time": _started_in_real_time,
 }
 
 
 def described(spark: SparkSession, job: Job) -> tuple[DataFrame, Callable[[DataFrame, int], None] | None]:
     """The query's rows, and how an epoch of them is written where Spark's Kafka sink would lose their order."""
     streams = [messages(spark, job.bootstrap, topic) for topic in job.inputs]
-    match job.query.key:
+    match job.query.base:
         case "q1":
             return plain.statistics(streams[0]), _in_order(job)
         case "q2":
@@ -98,7 +114,8 @@ def described(spark: SparkSession, job: Job) -> tuple[DataFrame, Callable[[DataF
         case "q3":
             return plain.thresholds(streams[0]), None
         case "q4":
-            return plain.machine_power(streams, job.database, job.settings["low_mf03"]), None
+            low = plain.low_power(streams, job.settings["low_mf03"])
+            return plain.machine_power(low, job.database, job.settings["max_age_s"]), None
         case "q5":
             return streams[0].select(ROWS), _updates(job)
         case _:
@@ -133,7 +150,7 @@ def _wait_until_it_waits(query: Any) -> None:
     while time.monotonic() < deadline:
         if not query.isActive:
             raise TailraceError(_why(query))
-        if "Waiting for" in query.status["message"]:
+        if any(said in query.status["message"] for said in _RUNS):
             return
         time.sleep(0.1)
     raise TailraceError(f"the query was not ready within {READY_S} s: {query.status['message']}")

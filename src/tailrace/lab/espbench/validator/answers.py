@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tailrace.lab.espbench.envelope import taken_apart
 from tailrace.lab.espbench.names import Query
+from tailrace.lab.espbench.validator.downtimes import Downtimes
 
 WINDOW_MS = 1_000
 WINDOW_RECORDS = 500
@@ -35,26 +36,50 @@ class Answers:
         return len(self.texts)
 
 
+def answers(query: Query, inputs: Mapping[int, pa.Table]) -> Answers:
+    """``inputs``: of each stream its topic, as `Broker.read` gives it. Query 4 needs more: ``machine_power``."""
+    return _OF_ONE_STREAM[query.base](_Stream.of(inputs[query.inputs[0]], query.inputs[0]))
+
+
 @dataclass(frozen=True)
-class Downtimes:
-    """``WP_ID`` to the start and the end of its planned downtime, in ms since 1970."""
+class MachinePower:
+    """Right answers of query 4 where downtimes change: those that may or may not be there count as they are.
 
-    of_workplace: Mapping[int, tuple[int, int]]
+    ``undecided``: how many these are. ``stale_max_ms``: the longest that a change was not gone by.
+    """
 
-    def suppress(self, workplace: int, at_ms: int) -> bool:
-        start, end = self.of_workplace.get(workplace, (0, 0))
-        return start < at_ms < end
+    answers: Answers
+    undecided: int
+    stale_max_ms: float
 
 
-def answers(
-    query: Query, inputs: Mapping[int, pa.Table], downtimes: Downtimes | None, low_mf03: int = LOW_MF03
-) -> Answers:
-    """``inputs``: of each stream its topic, as `Broker.read` gives it."""
+def machine_power(
+    inputs: Mapping[int, pa.Table], downtimes: Downtimes, reported: Mapping[int, float], low_mf03: int = LOW_MF03
+) -> MachinePower:
+    """Both machines' records by their time; those of one machine in its topic's order.
+
+    ``reported``: ids of machine 1's records that have a result, and when that was there.
+    """
+    found, undecided, stale_ms = [], 0, 0.0
     streams = {number: _Stream.of(table, number) for number, table in inputs.items()}
-    if query.key == "q4":
-        assert downtimes is not None
-        return _machine_power(streams, downtimes, low_mf03)
-    return _OF_ONE_STREAM[query.key](streams[query.inputs[0]])
+    times_ms = dict(zip(streams[1].ids.tolist(), streams[1].times_ms.tolist()))
+    longest_ms = max((at_ms - times_ms.get(id_, at_ms) for id_, at_ms in reported.items()), default=float("inf"))
+    for number, stream in streams.items():
+        workplaces = stream.column(-1)
+        for at in np.flatnonzero(stream.column(4) < low_mf03):
+            time_ms, id_, workplace = int(stream.times_ms[at]), int(stream.ids[at]), int(workplaces[at])
+            there = number == 1 and id_ in reported
+            until_ms = reported[id_] if there else time_ms + longest_ms
+            suppressed = downtimes.suppressed(workplace, time_ms, until_ms)
+            if suppressed is None:
+                undecided += 1
+                stale_ms = max(stale_ms, downtimes.stale_ms(workplace, time_ms, there))
+            if not suppressed and (suppressed is not None or there):
+                found.append((time_ms, number, id_, stream.rows[int(at)].as_py()))
+    found.sort(key=lambda each: each[:2])
+    ids = [id_ for _, _, id_, _ in found]
+    right = Answers([row for *_, row in found], ids, [each[0] for each in found])
+    return MachinePower(right, undecided, stale_ms)
 
 
 @dataclass(frozen=True)
@@ -121,19 +146,6 @@ def _thresholds(stream: _Stream) -> Answers:
 
 def _identity(stream: _Stream) -> Answers:
     return stream.chosen(np.arange(len(stream.ids)))
-
-
-def _machine_power(streams: Mapping[int, _Stream], downtimes: Downtimes, low_mf03: int) -> Answers:
-    """Both machines' records by their time; those of one machine in its topic's order."""
-    found = []
-    for number, stream in streams.items():
-        workplaces = stream.column(-1)
-        for at in np.flatnonzero(stream.column(4) < low_mf03):
-            time_ms = int(stream.times_ms[at])
-            if not downtimes.suppress(int(workplaces[at]), time_ms):
-                found.append((time_ms, number, int(stream.ids[at]), stream.rows[int(at)].as_py()))
-    found.sort(key=lambda each: each[:2])
-    return Answers([row for *_, row in found], [number for _, _, number, _ in found], [each[0] for each in found])
 
 
 def _production_times(stream: _Stream) -> Answers:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from math import isnan
 
 import pyarrow as pa
 
@@ -22,21 +23,27 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Results:
-    """In order of the topic. ``ids``: none where a result is not of one record."""
+    """In order of the topic. ``ids``: none where a result is not of one record.
+
+    ``seen_ms``: when a reader had each of them, who waits for the end of transactions, NaN for what came after it had
+    ended; none where nobody read.
+    """
 
     texts: list[str]
     ids: list[int] | None
     times_ms: list[int]
+    seen_ms: list[float] | None = None
 
     @classmethod
     def of(cls, table: pa.Table, with_ids: bool) -> Results:
         """Of an output topic. The original compares what stands behind the last semicolon."""
         values = [value.decode() for value in table["value"].to_pylist()]
         times = table["time_ms"].to_pylist()
+        seen = table["seen_ms"].to_pylist() if "seen_ms" in table.column_names else None
         if not with_ids:
-            return cls(values, None, times)
+            return cls(values, None, times, seen)
         ids = [int(value.partition(";")[0]) for value in values]
-        return cls([value.rpartition(";")[2] for value in values], ids, times)
+        return cls([value.rpartition(";")[2] for value in values], ids, times, seen)
 
 
 @dataclass
@@ -76,7 +83,7 @@ def pairs(answers: Answers, results: Results) -> Pairs:
         else:
             found.expected += 1
             found.actual += 1
-            if _equal(answers.texts[place], results.texts[place]):
+            if same_text(answers.texts[place], results.texts[place]):
                 found.latencies_ms.append(max(0, results.times_ms[place] - answers.caused_ms[place]))
             else:
                 found.errors += 1
@@ -94,6 +101,8 @@ class Verdict:
     unexpected: int
     latencies_ms: dict[int, int]
     """By the answer's place, of its first result: also where pairs went wrong."""
+    seen_ms: dict[int, float] = field(default_factory=dict)
+    """The same, until a reader of whole transactions had it."""
 
     @property
     def exactly_once(self) -> bool:
@@ -112,6 +121,7 @@ def exactly_once(answers: Answers, results: Results) -> Verdict:
     seen: Counter[Hashable] = Counter()
     doubled, unexpected, wrong, behind, latest = 0, 0, 0, 0, -1
     latencies: dict[int, int] = {}
+    until_seen: dict[int, float] = {}
     for number, name in enumerate(given):
         places = wanted.get(name)
         if places is None:
@@ -124,10 +134,12 @@ def exactly_once(answers: Answers, results: Results) -> Verdict:
         seen[name] += 1
         behind += place < latest
         latest = max(latest, place)
-        wrong += not _equal(answers.texts[place], results.texts[number])
+        wrong += not same_text(answers.texts[place], results.texts[number])
         latencies[place] = max(0, results.times_ms[number] - answers.caused_ms[place])
+        if results.seen_ms is not None and not isnan(results.seen_ms[number]):
+            until_seen[place] = max(0.0, results.seen_ms[number] - answers.caused_ms[place])
     missing = len(names) - seen.total()
-    return Verdict(missing, doubled, behind, wrong, unexpected, latencies)
+    return Verdict(missing, doubled, behind, wrong, unexpected, latencies, until_seen)
 
 
 def _windows(answers: Answers, results: Results) -> tuple[list[Hashable], list[Hashable]]:
@@ -137,12 +149,13 @@ def _windows(answers: Answers, results: Results) -> tuple[list[Hashable], list[H
         by_rest.setdefault(text.partition(",")[2], []).append(text)
     given: list[Hashable] = []
     for text in results.texts:
-        near = (one for one in by_rest.get(text.partition(",")[2], ()) if _equal(one, text))
+        near = (one for one in by_rest.get(text.partition(",")[2], ()) if same_text(one, text))
         given.append(next(near, text))
     return list(answers.texts), given
 
 
-def _equal(expected: str, found: str) -> bool:
+def same_text(expected: str, found: str) -> bool:
+    """But for digits of an average, which comes first."""
     if expected == found:
         return True
     first, *rest = expected.split(",")

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from tailrace.errors import TailraceError
 from tailrace.lab.espbench.envelope import taken_apart
-from tailrace.lab.espbench.validator.answers import Downtimes
 from tailrace.lab.espbench.validator.compare import Results
+from tailrace.lab.espbench.validator.downtimes import Downtime
 
 _DOWNTIMES = """
     SELECT "WP_ID", extract(epoch FROM "WP_DOWNTIME_START") * 1000, extract(epoch FROM "WP_DOWNTIME_END") * 1000
@@ -22,11 +22,11 @@ _SET = """
 """
 
 
-def downtimes(url: str) -> Downtimes:
-    """The first one of each workplace."""
+def downtimes(url: str) -> dict[int, Downtime]:
+    """The first one of each workplace, as it is now."""
     with _connected(url) as connection:
         rows = connection.execute(_DOWNTIMES).fetchall()
-    return Downtimes({place: (int(start), int(end)) for place, start, end in rows})
+    return {place: Downtime(int(start), int(end)) for place, start, end in rows}
 
 
 def production_times(url: str, stream: pa.Table) -> Results:
