@@ -1,6 +1,6 @@
 """Folders of compiled code: which are in use, and the removal of those that nobody used for long.
 
-A folder is named by the digest of its sources (`kernel_sources`); once these change, nobody finds it again.
+A folder is named by the digest of its sources (``source_digest``); once these change, nobody finds it again.
 
 Invariants
 - A folder in use holds a marker: its time is that of the last beginning of a use, and each process that uses the folder

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.read_modify_write.scan import Choose, every_pane, scan_keys, scan_panes, scan_panes_from
+from tailrace.state.read_modify_write.scan import every_pane, scan_keys, scan_panes, scan_panes_from, scan_windows
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
@@ -125,7 +126,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
     def _every(self, window: TimeWindowSpec | None) -> Iterable[pa.RecordBatch]:
         if window is None or window.tumbling:
             return self._finished(scan_keys(self._store, every_pane))
-        return self._merged(self._partials_of(window, MIN_MICROS, _FOREVER, every_pane))
+        return self._merged(self._partials_of(window, MIN_MICROS, _FOREVER, in_pieces=True))
 
     def _changed(self, window: TimeWindowSpec | None, late_before: int) -> Iterable[pa.RecordBatch]:
         if window is None or window.tumbling:
@@ -158,7 +159,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         if window.tumbling:
             closed = self._reported(closed_records(self._store, window, late_before, watermark))
             return (batch for rows in closed for batch in self._finish(rows))
-        return self._merged(self._reported(self._closed_partials(window, late_before, watermark)))
+        return self._merged(self._reported(self._partials_of(window, late_before, watermark)))
 
     def _reported(self, pieces: Iterator[Rows]) -> Iterator[Rows]:
         """Records whose pane is the start of a window that closes. A piece holds all of its keys and windows."""
@@ -168,34 +169,13 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
                 self.on_close(pairs[:, 0], pairs[:, 1])
             yield rows
 
-    def _closed_partials(self, window: TimeWindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
-        if self._store.in_memory:
-            for _, table in self._store.tables():
-                panes = table.panes(watermark)
-                at, windows = window.holding(panes[:, 0], late_before, watermark)
-                rows = table.rows_of(panes[at])
-                if len(rows):
-                    yield table.copy(rows, np.repeat(windows, panes[at, 2]))
-            return
-
-        def chosen(panes: np.ndarray) -> np.ndarray:
-            return np.unique(window.holding(panes, late_before, watermark)[0])
-
-        yield from self._partials_of(window, late_before, watermark, chosen)
-
-    def _partials_of(self, window: TimeWindowSpec, ends_after: int, ends_by: int, chosen: Choose) -> Iterator[Rows]:
-        """Records once for each window with an end in (ends_after, ends_by] that holds their pane, with its start.
-
-        ``chosen``: the panes that such windows hold.
-        """
-        for records in scan_keys(self._store, chosen, ends_by, copies=-(-window.size // window.slide)):
-            starts = records.words[:, PANE].copy()
-            at, windows = window.holding(starts, ends_after, ends_by)
-            # In the order of the panes they were in: sums of doubles must not depend on where records lie.
-            order = np.argsort(starts[at], kind="stable")
-            words = records.words[at[order]]
-            words[:, PANE] = windows[order]
-            yield Rows(words, records.heap)
+    def _partials_of(
+        self, window: TimeWindowSpec, ends_after: int, ends_by: int, *, in_pieces: bool = False
+    ) -> Iterator[Rows]:
+        """Records once for each window with an end in (ends_after, ends_by] that holds their pane, with its start."""
+        holding = partial(window.holding, ends_after=ends_after, ends_by=ends_by)
+        copies = -(-window.size // window.slide)
+        return scan_windows(self._store, holding, ends_by, copies=copies, in_pieces=in_pieces)
 
     def _merged(self, pieces: Iterable[Rows]) -> Iterable[pa.RecordBatch]:
         """Panes put together to windows: partials whose pane is now their window's start, merged once more.

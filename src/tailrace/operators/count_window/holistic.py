@@ -30,7 +30,6 @@ from tailrace.operators.count_window.windows import (
     Arrivals,
     Shape,
     Windows,
-    found,
     in_sequence,
     named,
     ranges,
@@ -42,6 +41,7 @@ from tailrace.operators.rows.places import time_word
 from tailrace.operators.rows.row_index import RowCounts, pieces
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiry
 from tailrace.state.layout import PANE
+from tailrace.state.read_modify_write import probes
 from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 
 
@@ -79,7 +79,7 @@ class CountRows(ListOperator):
         came = in_sequence(frames, self.spec, self._layout)
         firsts, bounds = came.firsts
         totals.load([(firsts, bounds)])
-        records, keys = found(totals, firsts, bounds)
+        records, keys = probes.in_memory(totals, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = self._totals.counts(records)
         self._keys, self._touched = firsts, windows_of(before, came.sizes, self._shape)

@@ -34,12 +34,13 @@ from tailrace.errors import SumOverflowError
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window.steps import FORMER_PANE, Blocks, Steps
 from tailrace.operators.count_window.tumbling import CountAggregate
-from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named
+from tailrace.operators.count_window.windows import Arrivals, in_sequence, named
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.row_index import pieces
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH
+from tailrace.state.read_modify_write import probes
 from tailrace.state.rows.arrange import take
 from tailrace.state.rows.rows import Rows, concat_rows
 
@@ -64,7 +65,7 @@ class CountPanes(CountAggregate):
         came = in_sequence(frames, self.spec, self._sent)
         firsts, bounds = came.firsts
         store.load([(firsts, bounds)])
-        heads, keys = found(store, firsts, bounds)
+        heads, keys = probes.in_memory(store, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = heads.words[:, self._rows_word]
         needed = self._shape.needed(before, before + came.sizes, self.spec.emit_changed) + came.sizes
@@ -97,7 +98,7 @@ class CountPanes(CountAggregate):
         """Copies of the records of keys ``which`` (ascending) that lie in these panes, and the number of each."""
         wanted, edges = named(firsts, which, panes), np.searchsorted(which, bounds)
         self._store.load([(wanted, edges)])
-        return found(self._store, wanted, edges)
+        return probes.in_memory(self._store, wanted, edges)
 
     # Forgetting ------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.ingest.partials import PartialIngest
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named_columns
+from tailrace.operators.count_window.windows import Arrivals, in_sequence, named_columns
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
@@ -35,6 +35,7 @@ from tailrace.operators.store_operator import HintedRecords, RecordSnapshots, re
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE, VALID
+from tailrace.state.read_modify_write import probes
 from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 
 
@@ -79,7 +80,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
         came = in_sequence(frames, self.spec, self._sent)
         firsts, bounds = came.firsts
         self._store.load([(firsts, bounds)])
-        records, keys = found(self._store, firsts, bounds)
+        records, keys = probes.in_memory(self._store, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = records.words[:, self._rows_word]
         partials = self._partials(came)

@@ -20,7 +20,6 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.rows.row_order import ranks_with_null
 from tailrace.state.layout import PANE, VALID, AccumulatorWords, RecordLayout
-from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.columns import decode
 from tailrace.state.rows.groups import group_by_key, key_offsets
 from tailrace.state.rows.rows import Rows, concat_rows
@@ -122,20 +121,6 @@ def named_columns(rows: Rows, spec: AggregateSpec, layout: RecordLayout) -> dict
     """Keys and values of rows as they were sent."""
     names = [field.name for field in (*spec.keys, *spec.rows)]
     return dict(zip(names, to_section(rows, layout).columns[2:], strict=True))
-
-
-def found(store: ReadModifyWriteStore, firsts: Rows, bounds: np.ndarray) -> tuple[Rows, np.ndarray]:
-    """Copies of the records (in pane 0) of these keys, sorted by shard, and the key of each. Brought in before."""
-    parts, numbers = [], [np.empty(0, np.int64)]
-    for shard, table in store.tables():
-        low, high = int(bounds[shard]), int(bounds[shard + 1])
-        if low == high:
-            continue
-        at = table.locate(Rows(firsts.words[low:high], firsts.heap))
-        there = np.flatnonzero(at >= 0)
-        parts.append(table.copy(at[there]))
-        numbers.append(low + there)
-    return concat_rows(parts, store.layout), np.concatenate(numbers)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,16 @@ class Current:
 
 def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray, *, keep: bool) -> Current:
     """Copies of the records with the key and pane of the rows. ``keep``: they may be looked up again."""
+    hot, numbers = in_memory(store, wanted, bounds)
+    # A record in a table is none that lives on disk.
+    return Current(hot, numbers, store.spilled.lookup_all(wanted, bounds, store.horizon, keep=keep))
+
+
+def in_memory(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> tuple[Rows, np.ndarray]:
+    """As ``current``, of the records in memory, and the number of the row that matches each.
+
+    These are all, where ``store.load`` has loaded the others before.
+    """
     parts: list[Rows] = []
     numbers = [np.empty(0, np.int64)]
     for _, table, low, high in _touched(store, bounds):
@@ -49,9 +59,7 @@ def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray, *, ke
         there = at >= 0
         parts.append(table.copy(at[there]))
         numbers.append(low + np.flatnonzero(there))
-    # A record in a table is none that lives on disk.
-    spilled = store.spilled.lookup_all(wanted, bounds, store.horizon, keep=keep)
-    return Current(concat_rows(parts, store.layout), np.concatenate(numbers), spilled)
+    return concat_rows(parts, store.layout), np.concatenate(numbers)
 
 
 def take(store: ReadModifyWriteStore, found: Current, chosen: np.ndarray) -> np.ndarray:

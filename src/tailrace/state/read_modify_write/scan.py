@@ -28,6 +28,9 @@ _FOREVER = 2**63 - 1
 Choose = Callable[[np.ndarray], np.ndarray]
 """Of the starts of panes, ascending, the positions of those to read."""
 
+Holding = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Of the starts of panes: positions, one for each window that holds the pane, and the start of that window."""
+
 
 def scan_panes(store: ReadModifyWriteStore, chosen: Choose, below: int = _FOREVER) -> Iterator[Rows]:
     """The records of the chosen panes that start before ``below``: those in memory, then spilled ones in pieces."""
@@ -73,6 +76,33 @@ def scan_keys(store: ReadModifyWriteStore, chosen: Choose, below: int = _FOREVER
             both = concat_rows(parts, store.layout)
             if len(both):
                 yield both
+
+
+def scan_windows(
+    store: ReadModifyWriteStore, holding: Holding, below: int, *, copies: int, in_pieces: bool = False
+) -> Iterator[Rows]:
+    """The records of panes that start before ``below``, once for each window that holds them, with its start as their
+    pane. A piece holds all records of its keys; none is empty.
+
+    ``copies``: how many windows may hold a pane. ``in_pieces``: there may be much to copy in memory, too. Where records
+    are in memory and few, those of a shard are copied at once, which is faster.
+    """
+    if store.in_memory and not in_pieces:
+        for _, table in store.tables():
+            panes = table.panes(below)
+            at, windows = holding(panes[:, 0])
+            rows = table.rows_of(panes[at])
+            if len(rows):
+                yield table.copy(rows, np.repeat(windows, panes[at, 2]))
+        return
+    for records in scan_keys(store, lambda panes: np.unique(holding(panes)[0]), below, copies=copies):
+        starts = records.words[:, PANE].copy()
+        at, windows = holding(starts)
+        # In the order of the panes they were in: sums of doubles must not depend on where records lie.
+        order = np.argsort(starts[at], kind="stable")
+        words = records.words[at[order]]
+        words[:, PANE] = windows[order]
+        yield Rows(words, records.heap)
 
 
 def scan_panes_from(store: ReadModifyWriteStore, shard: int, keys: Rows, offsets: np.ndarray) -> Rows:

@@ -3,7 +3,7 @@
 Invariants
 - A row is appended once, to the list of its key and pane, however many windows overlap. Lists are read for each window
   that has them, once for all that are read together, and go when the last one has closed: none is removed by itself.
-- Which lists a window of a key has, and how long they are, the records of ``row_counts`` say, in memory or on disk.
+- Which lists a window of a key has, and how long they are, the records of ``row_index`` say, in memory or on disk.
 - Append: windows with an end in (late_before, watermark]. Update: windows of keys that the epoch appended to; a user's
   function gets whole windows, every key of them. Complete: all windows.
 - A group's rows come pane by pane, each in order of arrival: what is made of them does not depend on where they lay.

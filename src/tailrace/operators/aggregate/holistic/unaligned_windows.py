@@ -2,7 +2,7 @@
 unaligned windows (AUR).
 
 Invariants
-- A row is appended once, to the list of its key and window. Which lists there are, and how long, ``row_counts`` knows.
+- A row is appended once, to the list of its key and window. Which lists there are, and how long, ``row_index`` knows.
   Without windows every key has one list, in pane 0, which never ends.
 - A list is expected to be read at its window's end, or when the user's estimate says: that is what the store reads
   ahead by.
