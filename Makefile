@@ -82,9 +82,9 @@ docs: setup ## the documentation as a site, in build/site: strict, links checked
 docs-serve: setup ## the same at http://127.0.0.1:8000, built again when a page changes
 	NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs serve
 
-$(ARCHIVE): $(STAMP)
+$(ARCHIVE): $(STAMP) tests/support/class_archive.py tests/support/LocalFiles.java
 	@$(JAVA) && echo "archiving Spark's classes for the tests (once) ..." \
-	    && $(BIN)/python tests/support/class_archive.py $@ >$@.log 2>&1 || echo "not archived, so every JVM of the tests starts more slowly; see $@.log: $$(tail -n 1 $@.log)"
+	    && PYTHONPATH=tests $(BIN)/python -m support.class_archive $@ >$@.log 2>&1 || echo "not archived, so every JVM of the tests starts more slowly; see $@.log: $$(tail -n 1 $@.log)"
 
 bench: setup ## the benchmarks at full size: takes minutes, and wants the machine to itself
 	@$(JAVA) && $(BIN)/tailrace bench rmw && $(BIN)/tailrace bench overhead

@@ -1,8 +1,8 @@
 """An archive of the classes that Spark loads, from which the JVMs of the tests start in half the processor time.
 
-``python tests/support/class_archive.py FILE`` makes it: a session runs a query as the tests do, and its JVM writes the
-classes it has loaded when it ends. A JVM that the archive does not fit, because Java or Spark is another by now, starts
-without it.
+``python -m support.class_archive FILE`` makes it: a session runs queries as the tests do, with generated code and without,
+and its JVM writes the classes it has loaded when it ends. A JVM that the archive does not fit, because Java, Spark or
+the class path is another by now, starts without it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+
+from support.local_files import JAR, OPTION, make_jar, use_local_files
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A test's JVM does not live long enough to earn back what the optimising compiler costs: half of its time."""
@@ -22,6 +24,9 @@ SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 def use_archive() -> None:
     """For all JVMs that this process and its children start from here on."""
     os.environ[SUBMIT_OPTIONS] = jvm_options()
+    if ARCHIVE.exists() and JAR.exists():  # it fits JVMs with the class path of the one that has made it
+        use_local_files()
+        os.environ[SUBMIT_OPTIONS] += f" {OPTION}"
 
 
 def jvm_options() -> str:
@@ -31,18 +36,22 @@ def jvm_options() -> str:
 
 
 def make_archive(target: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from support.queries.simple import WINDOWED, Scripted, batches
-    from support.session import GENERATED, session_builder
+    from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
+    from support.session import DEFAULTS, GENERATED, session_builder
 
+    make_jar()
+    use_local_files()
     backup = target.with_suffix(".new")
-    os.environ[SUBMIT_OPTIONS] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={backup} -Xlog:disable"
+    os.environ[SUBMIT_OPTIONS] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={backup} -Xlog:disable {OPTION}"
     spark = session_builder("local[2]", GENERATED).getOrCreate()
-    with tempfile.TemporaryDirectory() as folder:
-        query = Scripted(spark, Path(folder), WINDOWED)
-        query.feed(batches(3))
-        query.run()
-        query.check()
+    for question, confs in ((WINDOWED, GENERATED), (ROLLING, DEFAULTS)):
+        for name in GENERATED:
+            spark.conf.set(name, confs[name])
+        with tempfile.TemporaryDirectory() as folder:
+            query = Scripted(spark, Path(folder), question)
+            query.feed(batches(3))
+            query.run()
+            query.check()
     gateway = spark.sparkContext._gateway
     spark.stop()
     gateway.shutdown()
