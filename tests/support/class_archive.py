@@ -1,8 +1,8 @@
 """An archive of the classes that Spark loads, from which the JVMs of the tests start in half the processor time.
 
-``python -m support.class_archive FILE`` makes it: a session runs queries as the tests do, with generated code and without,
-and its JVM writes the classes it has loaded when it ends. A JVM that the archive does not fit, because Java, Spark or
-the class path is another by now, starts without it.
+``python -m support.class_archive FILE`` makes it: a session runs queries as the tests do, with generated code and
+without, and its JVM writes the classes it has loaded when it ends. A JVM that the archive does not fit, because Java,
+Spark or the class path is another by now, starts without it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ removed here.
 
 from __future__ import annotations
 
-from tailrace.env.kernels.compile import remove_unused_code
+from tailrace.env.kernels.compile import remember_compiled, remove_unused_code
 from tailrace.operators.registry import KINDS
 from tailrace.state.append.warm_up import warm_up_rows
 from tailrace.state.cache.warm_up import warm_up_cache
@@ -20,4 +20,5 @@ def warm_up() -> None:
     warm_up_rows()
     for runtime in _RUNTIMES:
         runtime.warm_up()
+    remember_compiled()
     remove_unused_code()

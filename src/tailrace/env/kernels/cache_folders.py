@@ -8,6 +8,7 @@ Invariants
 - A folder is removed only under an exclusive lock on its marker, so by nobody while a process uses it. It is renamed
   first: who comes meanwhile makes a new one, and who has opened the old marker sees that it is no longer there.
 - A folder without a marker gets one: it counts as used when it was first seen.
+- A folder may say that all its code was compiled for a kind of machine: that goes with the folder.
 - Nothing here fails: without a lock, or with a disk that refuses, code is compiled once more or a folder stays.
 - The machine's own clock counts, whatever a simulator says: the files are the machine's.
 
@@ -29,6 +30,7 @@ from tailrace.env.clock import SYSTEM
 UNUSED_DAYS_MAX = 14
 _UNUSED_S_MAX = UNUSED_DAYS_MAX * 24 * 3600
 _MARKER = ".used"
+_WHOLE = ".whole-"
 _DIGEST = re.compile("[0-9a-f]{16}")
 _GONE = re.compile(r"\.[0-9a-f]{16}\.[0-9]+\.gone")
 _TRIES = 50
@@ -66,6 +68,16 @@ def _locked_marker(folder: Path) -> int | None:
                 raise
             os.close(descriptor)
     return None
+
+
+def mark_whole(folder: Path, machine: str) -> None:
+    """All code of this folder was compiled for such a machine."""
+    with suppress(OSError):
+        (folder / f"{_WHOLE}{machine}").touch()
+
+
+def is_whole(folder: Path, machine: str) -> bool:
+    return (folder / f"{_WHOLE}{machine}").exists()
 
 
 def remove_unused(base: Path) -> list[str]:

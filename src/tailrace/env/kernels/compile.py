@@ -9,11 +9,16 @@ the same process keeps its settings.
 
 from __future__ import annotations
 
+import hashlib
+import sys
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
+import llvmlite
 import numba
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.core import config as _config
 from numba.extending import intrinsic
@@ -35,6 +40,37 @@ def remove_unused_code() -> None:
 
 KERNELS: list[Any] = []
 """Every kernel of the process. Each should know one signature only: a second one means a second compilation."""
+
+
+def remember_compiled() -> None:
+    """Of modules all of whose kernels were compiled, or loaded, by this process."""
+    machine = _machine()
+    for folder, kernels in _by_folder().items():
+        if not kernel_folders.is_whole(folder, machine) and all(each.signatures for each in kernels):
+            kernel_folders.mark_whole(folder, machine)
+
+
+def are_compiled() -> bool:
+    """Whether every kernel of this process is in the cache, so that it can be loaded and no compiler is needed.
+
+    Where somebody has removed single files it is compiled nevertheless.
+    """
+    machine = _machine()
+    return all(kernel_folders.is_whole(folder, machine) for folder in _by_folder())
+
+
+def _by_folder() -> dict[Path, list[Any]]:
+    kernels: dict[Path, list[Any]] = defaultdict(list)
+    for each in KERNELS:
+        kernels[cache_folder_of(each.py_func)].append(each)
+    return kernels
+
+
+def _machine() -> str:
+    """What numba compares before it loads compiled code: compilers, Python and the processor."""
+    compilers = f"{numba.__version__} {llvmlite.__version__} {sys.implementation.cache_tag}"
+    processor = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+    return hashlib.sha256(f"{compilers} {processor}".encode()).hexdigest()[:16]
 
 
 def kernel(function: _Function) -> _Function:

@@ -17,7 +17,8 @@ It ends, and removes its folder, when no executor lives any more that it has for
 for ten minutes, when its socket is gone, or on SIGTERM or SIGHUP. Servers that it has forked live on. With its own it
 removes the folders of servers that were killed: no later start on this machine may come to do that.
 
-Threading: one thread. Kernels that are not compiled yet are compiled in a child, so that nobody waits for that here.
+Threading: one thread. Kernels that are compiled are loaded before the first call is answered: a server could do nothing
+before, and so none of them has to load them. Others are compiled in a child, so that nobody waits for that here.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tailrace.env import memory as kept_memory
 from tailrace.env.files import scratch
 from tailrace.env.files.disk import process_id
 from tailrace.env.forking import Handover, take_on
+from tailrace.env.kernels.compile import are_compiled
 from tailrace.env.pandas_import import hide_pandas
 from tailrace.log.typed_json import parsed, typed
 from tailrace.server.epoch import assembly
@@ -53,7 +55,7 @@ LINGER_S = 2.0
 _UNUSED_S = 600.0
 _TICK_S = 0.5
 _QUIET_S = 1.0
-"""Kernels are loaded when nobody has asked for so long: the first servers need the processors themselves."""
+"""Kernels are compiled when nobody has asked for so long: the first servers need the processors themselves."""
 _REQUEST_S = 5.0
 """For all of a request: who sends it slowly must not keep the others waiting."""
 _GO_S = 60.0
@@ -92,9 +94,10 @@ class Forkserver:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: self._end())
-        gc.collect()
-        kept_memory.give_back()
-        gc.freeze()  # what all children share: collecting would only copy its pages
+        if are_compiled():
+            self._load_kernels()
+        _freeze()
+        self._used = self._owned = clock.monotonic()  # whoever has started it could not call before
         while not self._is_over():
             ready, _, _ = select.select([self._listener, self._wake], [], [], _TICK_S)
             if self._wake in ready:
@@ -127,10 +130,12 @@ class Forkserver:
             if pid == self._warming:
                 self._warming, self._warm = None, True
                 if os.waitstatus_to_exitcode(status) == 0:
-                    assembly.warm_up()  # loads what the child has compiled
-                    gc.collect()
-                    kept_memory.give_back()
-                    gc.freeze()
+                    self._load_kernels()  # what the child has compiled
+                    _freeze()
+
+    def _load_kernels(self) -> None:
+        assembly.warm_up()
+        self._warm = True
 
     def _warm_up(self) -> None:
         if self._warming is not None:
@@ -225,6 +230,13 @@ class Forkserver:
             if launch is not None:
                 with launch:
                     scratch.remove_tree(self._place.path)
+
+
+def _freeze() -> None:
+    """What all children share: collecting would only copy its pages."""
+    gc.collect()
+    kept_memory.give_back()
+    gc.freeze()
 
 
 def _receive(line: socket.socket, descriptors: list[int]) -> bytes:

@@ -201,3 +201,29 @@ def test_kernels_are_held_where_they_lie(tmp_path: Path, monkeypatch: pytest.Mon
     os.utime(code_cache.cache_folder_of(one) / ".used", (0, 0))
     compiled.remove_unused_code()
     assert list(tmp_path.iterdir()) == [code_cache.cache_folder_of(one)]
+
+
+def test_kernels_are_compiled_once_all_of_every_module_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kernel:
+        def __init__(self, function: Any, *signatures: str) -> None:
+            self.py_func = function
+            self.signatures = list(signatures)
+
+    monkeypatch.setenv("TAILRACE_KERNEL_CACHE", str(tmp_path))
+    late = Kernel(compiled.remember_compiled)
+    kernels = [Kernel(kernel_folders.hold, "(int64)"), Kernel(compiled.kernel, "(int64)"), late]
+    monkeypatch.setattr(compiled, "KERNELS", kernels)
+    folders = {code_cache.cache_folder_of(each.py_func) for each in kernels}
+    assert len(folders) == 2
+    for folder in folders:
+        folder.mkdir(parents=True)
+    compiled.remember_compiled()
+    assert not compiled.are_compiled(), "one kernel of a module is missing"
+    late.signatures.append("(float64)")
+    compiled.remember_compiled()
+    assert compiled.are_compiled()
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled.binding, "get_host_cpu_name", lambda: "another processor")
+        assert not compiled.are_compiled()
+    shutil.rmtree(code_cache.cache_folder_of(compiled.kernel))
+    assert not compiled.are_compiled()
