@@ -25,6 +25,7 @@ from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import CheckpointError, StateServerError, UnansweredError
 from tailrace.server.transport.client import connect, disconnect
 from tailrace.server.transport.server_config import ServerAddress, ServerConfig
+from tailrace.server.transport.tls import MACHINES_TRUST, Tls
 from tailrace.spark.servers.placement import (
     Placement,
     _job_error,
@@ -154,7 +155,8 @@ def test_one_server_on_a_local_master(spark: SparkSession, config: ServerConfig)
 
 
 def test_what_goes_wrong_on_an_executor_is_reported(spark: SparkSession, config: ServerConfig) -> None:
-    broken = replace(config, transport="tcp", tls_cert_path="/nowhere/cert.pem", tls_key_path="/nowhere/key.pem")
+    files = Tls(MACHINES_TRUST, chain_path="/nowhere/cert.pem", key_path="/nowhere/key.pem")
+    broken = replace(config, transport="tcp", tls=files)
     with pytest.raises(StateServerError, match=r"The end of its log:(.|\n)*/nowhere/cert.pem") as caught:
         ensure_servers(spark, broken)
     assert "\tat org.apache" not in str(caught.value)

@@ -123,6 +123,20 @@ def check_collation(field: Field, where: str) -> None:
         )
 
 
+CANNOT_BE_PASSED_ON = "cannot be passed on: leave it out or cast it first, for example with F.to_json(...)"
+CANNOT_BE_STATE = (
+    "cannot be kept: use numbers, strings, booleans, dates, timestamps, decimals or binary, and for anything else a "
+    "string or binary of it"
+)
+
+
+def check_kept(fields: Iterable[Field], where: str, advice: str) -> None:
+    """``where``: what the fields are. ``advice``: what fails with a type that has no form of ours, and what to do."""
+    for field in fields:
+        if field.type.kind is None:
+            raise AnalysisError(f"{where} {field.name!r} is a {field.type}, which {advice}")
+
+
 def check_key(field: Field, where: str, what: str = "a group column") -> None:
     """Refuse a column that cannot be part of a key."""
     check_collation(field, where)

@@ -45,29 +45,25 @@ class Damage:
     error: str
 
 
+@dataclass(eq=False, repr=False)
 class OperatorState:
-    """``names``: of columns whose names in the plan are not the user's own."""
+    """``names``: of columns whose names in the plan are not the user's own. ``records``: as they are kept.
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        manifest: Manifest,
-        spec: OperatorSpec,
-        names: Mapping[str, str],
-        on_damage: Callable[[Damage], None] | None = None,
-        *,
-        records: bool = False,
-    ) -> None:
-        """``on_damage``: is told what was left out; None: damage is an error. ``records``: as they are kept."""
-        self._store = store
-        self._manifest = manifest
-        self._names = names
-        self._on_damage = on_damage
-        self._records = records
-        self.spec = spec
-        view = state_view_of(spec)
-        assert view is not None, f"{spec.name} keeps no state"
-        self._view: StateView[Any] = view
+    ``on_damage`` is called with what was left out; None: damage is an error.
+    """
+
+    _store: ObjectStore
+    _manifest: Manifest
+    spec: OperatorSpec
+    _names: Mapping[str, str]
+    _on_damage: Callable[[Damage], None] | None = None
+    _records: bool = False
+
+    @cached_property
+    def _view(self) -> StateView[Any]:
+        view = state_view_of(self.spec)
+        assert view is not None, f"{self.spec.name} keeps no state"
+        return view
 
     @property
     def name(self) -> str:
@@ -106,7 +102,7 @@ class OperatorState:
 
     def as_records(self) -> OperatorState:
         """The same state as it is kept: values that aggregates are made of, panes in place of windows."""
-        return OperatorState(self._store, self._manifest, self.spec, self._names, self._on_damage, records=True)
+        return OperatorState(self._store, self._manifest, self.spec, self._names, self._on_damage, True)
 
     def batches(self, keys: Keys | None = None, shards: Collection[int] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows, or those of some keys, of some shards. Batches without rows are left out."""

@@ -14,6 +14,7 @@ from tailrace.commit.objects import ObjectRef
 from tailrace.env.transit_memory import TransitMemory
 from tailrace.errors import SumOverflowError
 from tailrace.ids import Attempt
+from tailrace.server.checkpoint.deltas import Sealed
 from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.staging import Staging
 from tailrace.server.transport.epoch_messages import Request
@@ -147,16 +148,10 @@ class FakeCheckpoint:
         self.asked.append((changed_bytes, state_bytes))
         return self.wanted
 
-    def save(
-        self,
-        at: Attempt,
-        shards: Iterable[int],
-        sections: Mapping[str, Mapping[int, pa.RecordBatch]],
-        horizons: Mapping[str, int],
-    ) -> ObjectRef:
+    def save(self, at: Attempt, sealed: Sealed) -> ObjectRef:
         self.written.append(at)
         name = f"{at.epoch}-{at.try_}"
-        self.stored[name] = sections[OPERATOR][0]
+        self.stored[name] = sealed.sections[OPERATOR][0]
         return ObjectRef(name, at.epoch, at.epoch, ((0, 4),), 1, (("op", None),))
 
     def upload(self, names: Sequence[str]) -> list[str]:

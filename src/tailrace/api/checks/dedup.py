@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.api.columns import check_key, resolve
+from tailrace.api.columns import CANNOT_BE_PASSED_ON, check_kept, check_key, resolve
 from tailrace.api.relations import Deduplication, Join, Relation, SparkHop, Watermark
 from tailrace.api.windows import AnyWindow, CountWindow
 from tailrace.errors import AnalysisError
@@ -34,12 +34,7 @@ def deduplication(
             f"no watermark: call .withWatermark('ts', '10 seconds') first, or use dropDuplicates, which never forgets"
         )
     keys = _keys(subset, schema, where)
-    for field in schema:
-        if field.type.kind is None:
-            raise AnalysisError(
-                f"{where}: column {field.name!r} is a {field.type}, which cannot be passed on: leave it out or cast it "
-                f"first, for example with F.to_json(...)"
-            )
+    check_kept(schema, f"{where}: column", CANNOT_BE_PASSED_ON)
     if watermark is not None:
         watermark = Watermark(watermark.column, _delay(source, watermark))
     return Deduplication(source, schema, watermark, keys, within)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.api.checks.join import JoinInput
-from tailrace.api.columns import check_key, check_names, resolve, unquoted
+from tailrace.api.columns import CANNOT_BE_PASSED_ON, check_kept, check_key, check_names, resolve, unquoted
 from tailrace.api.relations import Lookup
 from tailrace.api.tables import LookupTable
 from tailrace.api.windows import AnyWindow, CountWindow
@@ -51,12 +51,7 @@ def lookup_join(
             )
     values = _values(table, columns, keys)
     rest = tuple(field for field in stream.schema if field not in keys)
-    for field in (*rest, *values):
-        if field.type.kind is None:
-            raise AnalysisError(
-                f"join: column {field.name!r} is a {field.type}, which cannot be passed on: leave it out or cast it "
-                f"first, for example with F.to_json(...)"
-            )
+    check_kept((*rest, *values), "join: column", CANNOT_BE_PASSED_ON)
     check_names([field.name for field in (*keys, *rest, *values)])
     return Lookup(stream.source, stream.schema, stream.watermark, keys, rest, values, table, outer)
 

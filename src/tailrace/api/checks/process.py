@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tailrace.api.checks.ttl import is_processing
-from tailrace.api.columns import check_names, resolve
+from tailrace.api.columns import CANNOT_BE_STATE, check_kept, check_names, resolve
 from tailrace.api.relations import Process, StateTtl, Watermark
 from tailrace.api.windows import AnyWindow
 from tailrace.errors import AnalysisError
@@ -79,12 +79,7 @@ def _check_state(state: tuple[Field, ...], keys: tuple[Field, ...]) -> None:
             f"process: two columns of the state would be called {twice[0]!r}: it has the group columns "
             f"({', '.join(key.name for key in keys) or 'none'}) beside those that you name: name each once"
         )
-    for field in state:
-        if field.type.kind is None:
-            raise AnalysisError(
-                f"process: state column {field.name!r} is a {field.type}, which cannot be kept: use numbers, strings, "
-                f"booleans, dates, timestamps, decimals or binary, and for anything else a string or binary of it"
-            )
+    check_kept(state, "process: state column", CANNOT_BE_STATE)
 
 
 def _columns(
@@ -96,12 +91,7 @@ def _columns(
     wanted = [field.name for field in schema] if columns is None else list(columns)
     found = dict.fromkeys(resolve(name, schema, "process: columns") for name in wanted)
     read = tuple(field for field in found if field not in keys and (watermark is None or field != watermark.column))
-    for field in read:
-        if field.type.kind is None:
-            raise AnalysisError(
-                f"process: column {field.name!r} is a {field.type}, which is not supported: leave it out with "
-                f"columns=[...], or cast it first"
-            )
+    check_kept(read, "process: column", "is not supported: leave it out with columns=[...], or cast it first")
     return read
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.api.columns import check_names, resolve
+from tailrace.api.columns import CANNOT_BE_STATE, check_kept, check_names, resolve
 from tailrace.api.processors import ProcessorCode, StatefulProcessing, StateVariable, TimeMode
 from tailrace.api.relations import OutputMode, StateTtl, Watermark
 from tailrace.api.windows import AnyWindow
@@ -44,9 +44,7 @@ def stateful_processing(
     title = code.title
     if not keys:
         raise AnalysisError(f"{title} needs group columns: .groupBy('user')")
-    for field in schema:
-        if field.type.kind is None:
-            raise AnalysisError(f"{title}: column {field.name!r} is a {field.type}, which is not supported: {_ADVICE}")
+    check_kept(schema, f"{title}: column", f"is not supported: {_ADVICE}")
     if not code.outputs:
         raise AnalysisError(f"{title}: the output has no column")
     check_names([field.name for field in code.outputs])
@@ -78,12 +76,7 @@ def _check_variables(variables: tuple[StateVariable, ...], time_mode: TimeMode, 
         where = f"{title}: state {variable.name!r}"
         if not variable.fields:
             raise AnalysisError(f"{where} has no field")
-        for field in variable.fields:
-            if field.type.kind is None:
-                raise AnalysisError(
-                    f"{where}: field {field.name!r} is a {field.type}, which cannot be kept: use numbers, strings, "
-                    f"booleans, dates, timestamps, decimals or binary, and for anything else a string or binary of it"
-                )
+        check_kept(variable.fields, f"{where}: field", CANNOT_BE_STATE)
         if variable.ttl_ms is None:
             continue
         if variable.ttl_ms <= 0:

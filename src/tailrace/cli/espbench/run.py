@@ -14,6 +14,9 @@ from tailrace.cli.console import progress_bar, show_table, work_folder
 from tailrace.cli.espbench.options import ConfigFile, Data, QueryKey, Results, Systems, given_config, systems_of
 from tailrace.cli.options import OutFile, Work, names_of
 
+Rate = Annotated[int, typer.Option(min=1, help="Messages a second and stream.")]
+Duration = Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")]
+Runs = Annotated[int, typer.Option(min=1, help="Runs of each system.")]
 Kills = Annotated[int, typer.Option(min=0, help="So often the system is killed while messages are sent.")]
 WarmUp = Annotated[float, typer.Option(min=0, help="Seconds at the start that latencies leave out.")]
 Patience = Annotated[float, typer.Option(min=1, help="Seconds without a result that end a run.")]
@@ -32,9 +35,9 @@ def run(
     query: QueryKey,
     data: Data,
     systems: Systems = "tailrace,spark,flink",
-    rate: Annotated[int, typer.Option(min=1, help="Messages a second and stream.")] = 1_000,
-    duration: Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")] = "5m",
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each system.")] = 1,
+    rate: Rate = 1_000,
+    duration: Duration = "5m",
+    runs: Runs = 1,
     kills: Kills = 0,
     warm_up: WarmUp = 10,
     patience: Patience = 30,
@@ -59,11 +62,11 @@ def run(
 def recovery(
     query: QueryKey,
     data: Data,
-    systems: Systems = "tailrace,spark,flink",
-    rate: Annotated[int, typer.Option(min=1, help="Messages a second and stream.")] = 1_000,
-    duration: Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")] = "90s",
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each system.")] = 1,
     kills: Annotated[int, typer.Option(min=1, help="So often the system is killed, at even distances.")] = 2,
+    systems: Systems = "tailrace,spark,flink",
+    rate: Rate = 1_000,
+    duration: Duration = "90s",
+    runs: Runs = 1,
     patience: Patience = 60,
     low_mf03: LowMf03 = 8_105,
     results: Results = None,
@@ -89,8 +92,8 @@ def run_all(
     queries: Annotated[str, typer.Option(help="Queries with commas.")] = "q1,q2,q3,q4,q4-copies,q5,q5-rows",
     rates: Annotated[str, typer.Option(help="Messages a second and stream, with commas.")] = "1000,10000",
     systems: Systems = "tailrace,spark,flink",
-    duration: Annotated[str, typer.Option(help="How long messages are sent, as 30s or 5m.")] = "5m",
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each system.")] = 3,
+    duration: Duration = "5m",
+    runs: Runs = 3,
     kills: Kills = 0,
     warm_up: WarmUp = 10,
     patience: Patience = 30,

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -168,28 +168,23 @@ def write_shard_snapshot(
     return Compaction(tuple(replaced), ref)
 
 
+@dataclass
 class Compactor:
-    """The server's background thread that compacts. At most one compaction is under way or waiting to be used."""
+    """The server's background thread that compacts. At most one compaction is under way or waiting to be used.
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        compact_sections: CompactSections,
-        *,
-        run: str,
-        server: str | int,
-        choose: Callable[[Iterable[ObjectRef], Iterable[int]], tuple[ObjectRef, ...]] = choose,
-        throttle: Callable[[], None] = lambda: None,
-        folder: str | None = None,
-    ) -> None:
-        """``throttle``: returns when it is a good time for the next shard. ``folder``: see ``compact_objects``."""
-        self._store = store
-        self._compact_sections = compact_sections
-        self._run = run
-        self._server = server
-        self._choose = choose
-        self._throttle = throttle
-        self._folder = folder
+    ``throttle``: returns when it is a good time for the next shard. ``folder``: see ``compact_objects``.
+    """
+
+    store: ObjectStore
+    compact_sections: CompactSections
+    _: KW_ONLY
+    run: str
+    server: str | int
+    choose: Callable[[Iterable[ObjectRef], Iterable[int]], tuple[ObjectRef, ...]] = choose
+    throttle: Callable[[], None] = lambda: None
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
         self._thread: tasks.Started | None = None
         self._stopping = tasks.event()
         self._done: Compaction | None = None
@@ -220,9 +215,9 @@ class Compactor:
         if snapshot is not None:
             snapshotted = ranges.of_shards(snapshot.shards)
             if replaced := tuple(ref for ref in objects if ranges.common(ref.shards, snapshotted)):
-                ours = self._run, self._server
-                self._start(partial(write_shard_snapshot, self._store, snapshot, replaced, manifest.epoch, *ours))
-        elif chosen := self._choose(objects, shards):
+                ours = self.run, self.server
+                self._start(partial(write_shard_snapshot, self.store, snapshot, replaced, manifest.epoch, *ours))
+        elif chosen := self.choose(objects, shards):
             mine = [ref for ref in objects if ranges.common(ref.shards, ranges.of_shards(shards))]
             complete = {ref.name for ref in mine} <= {ref.name for ref in chosen}
             self._start(partial(self._compacted, chosen, shards, manifest.horizons, complete), chosen)
@@ -254,23 +249,23 @@ class Compactor:
         self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: Mapping[str, int], complete: bool
     ) -> Compaction:
         return compact_objects(
-            self._store,
+            self.store,
             chosen,
             shards,
-            self._compact_sections,
-            run=self._run,
-            server=self._server,
+            self.compact_sections,
+            run=self.run,
+            server=self.server,
             horizons=horizons,
             complete=complete,
             stopping=lambda: self._stops(chosen),
             gone=self._gone,
-            folder=self._folder,
+            folder=self.folder,
         )
 
     def _stops(self, chosen: tuple[ObjectRef, ...]) -> bool:
         """Whether to go no further; else, when it is time for the next shard."""
         if not self._stopping.is_set():
-            self._throttle()
+            self.throttle()
         return self._stopping.is_set() or all(map(self._gone, chosen))
 
     def _start(self, make: Callable[[], Compaction], reads: tuple[ObjectRef, ...] = ()) -> None:

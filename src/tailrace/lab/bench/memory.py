@@ -14,18 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tailrace.lab.bench import measure
-from tailrace.lab.bench.comparison import (
-    ONE_PIECE_A_CORE,
-    Batches,
-    Report,
-    counted,
-    each,
-    facts,
-    in_turns,
-    series_of,
-    start_queries,
-)
+from tailrace.lab.bench import comparison, measure
 from tailrace.lab.bench.options import MemoryOptions
 from tailrace.lab.bench.rmw import check_answers, turns
 from tailrace.lab.engines.group import EngineGroup
@@ -66,14 +55,14 @@ def _keys_of(run: str, options: MemoryOptions) -> int:
     return options.keys * TIMES if run == LARGE else options.keys
 
 
-def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, Any]:
+def run_memory(options: MemoryOptions, work: Path, report: comparison.Report) -> dict[str, Any]:
     memory = budgets(options.keys)
     runs = tuple(memory)
     fill = 5 * options.rows  # filling is no part of what is measured
     streams = {name: KeyedEvents(_keys_of(name, options), options.rows, options.seed) for name in runs}
     fills = {name: KeyedEvents(_keys_of(name, options), fill, options.seed) for name in runs}
     files: dict[str, list[Path]] = {name: [] for name in runs}
-    timings: Batches = {name: [] for name in runs}
+    timings: comparison.Batches = {name: [] for name in runs}
     warm, measured = turns(options)
     steps = sum(each.prefill_batches for each in fills.values()) + warm + measured + options.check
 
@@ -83,13 +72,13 @@ def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, 
 
     done = 0
     report("starting the engines", 0, steps)
-    confs = {**ONE_PIECE_A_CORE, **options.confs}
+    confs = {**comparison.ONE_PIECE_A_CORE, **options.confs}
     with EngineGroup() as group:
         engines = {}
         for name in runs:
             writer = {"commit": options.commit, "memory": f"{memory[name]}B"}
             engines[name] = group.add(EngineProcess(keyed_sums.NAME, OURS, work, confs, None, writer, name=name))
-        start_queries(group, engines, "noop")
+        comparison.start_queries(group, engines, "noop")
         for name in runs:
             for number in range(fills[name].prefill_batches):
                 report(f"filling the state of {name}", done, steps)
@@ -97,12 +86,12 @@ def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, 
                 done += 1
         for number in range(warm + measured):
             report("warming up" if number < warm else "measuring", done + number, steps)
-            for name in in_turns(runs, number):
+            for name in comparison.in_turns(runs, number):
                 paths = [make(name, streams[name].batch(number * options.turn + i)) for i in range(options.turn)]
                 os.sync()
                 series = [engines[name].ask("batch", file=str(path)) for path in paths]
                 if number >= warm:
-                    timings[name] += series[-counted(options.turn) :]
+                    timings[name] += series[-comparison.counted(options.turn) :]
         peaks = {name: engine.peak_memory_bytes(_SERVER) for name, engine in engines.items()}
         if options.check:
             report("checking every key", steps - 1, steps)
@@ -114,15 +103,15 @@ def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, 
     return {**found, "confs": {name: engine.confs for name, engine in engines.items()}}
 
 
-def _result(options: MemoryOptions, timings: Batches, peaks: dict[str, int | None]) -> dict[str, Any]:
-    series, memory = series_of(timings), budgets(options.keys)
-    medians = each(measure.median, series)
+def _result(options: MemoryOptions, timings: comparison.Batches, peaks: dict[str, int | None]) -> dict[str, Any]:
+    series, memory = comparison.series_of(timings), budgets(options.keys)
+    medians = comparison.each(measure.median, series)
     return {
         "bench": "memory",
         "slow_down": measure.ratio(medians[TENTH], medians[HOT]),
         "ten_times_larger": measure.ratio(medians[LARGE], medians[TENTH]),
         "median_ms": medians,
-        "spread": each(measure.spread, series),
+        "spread": comparison.each(measure.spread, series),
         "series_ms": series,
         "memory_bytes": memory,
         "state_rows": {name: batches[-1]["state_rows"] for name, batches in timings.items()},
@@ -134,7 +123,7 @@ def _result(options: MemoryOptions, timings: Batches, peaks: dict[str, int | Non
         "stated_bytes": STATED_BYTES,
         "within_stated": _within(peaks, memory),
         "batches": len(timings[HOT]),
-        **facts(options, "keys", "rows", "warmup", "seed", "commit"),
+        **comparison.facts(options, "keys", "rows", "warmup", "seed", "commit"),
     }
 
 

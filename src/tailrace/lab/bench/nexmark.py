@@ -21,18 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.lab import registry
-from tailrace.lab.bench import measure
-from tailrace.lab.bench.comparison import (
-    NO_EMPTY_BATCHES,
-    Batches,
-    Report,
-    counted,
-    each,
-    engines_running,
-    facts,
-    run_turns,
-    series_of,
-)
+from tailrace.lab.bench import comparison, measure
 from tailrace.lab.bench.options import MEMORY, ROCKSDB, NexmarkOptions
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Bench, Settings, UnknownNameError, Value, register
@@ -89,7 +78,7 @@ def values_of(options: NexmarkOptions, query: str) -> dict[str, Value]:
 
 @dataclass(frozen=True)
 class _Measured:
-    batches: Batches
+    batches: comparison.Batches
     """Engine to its batches that count."""
     rows_checked: int | None
     confs: dict[str, dict[str, str]]
@@ -105,7 +94,7 @@ def check_names(options: NexmarkOptions) -> None:
     values_of(options, options.queries[0])
 
 
-def run_nexmark(options: NexmarkOptions, work: Path, report: Report) -> dict[str, Any]:
+def run_nexmark(options: NexmarkOptions, work: Path, report: comparison.Report) -> dict[str, Any]:
     steps = options.measured + options.further
     measured: dict[str, _Measured] = {}
     for number, query in enumerate(options.queries):
@@ -133,8 +122,10 @@ def _run_query(query: str, options: NexmarkOptions, work: Path, progress: Callab
         return [str(path) for path in files[-count:]]
 
     progress("starting the engines", 0)
-    with engines_running(options, work, NO_EMPTY_BATCHES, options.sink, workload.name, values) as engines:
-        timings = run_turns(options, engines, make, progress)
+    with comparison.engines_running(
+        options, work, comparison.NO_EMPTY_BATCHES, options.sink, workload.name, values
+    ) as engines:
+        timings = comparison.run_turns(options, engines, make, progress)
         rows_checked = None
         if options.check:
             progress("checking", options.measured)
@@ -156,8 +147,10 @@ def _check(
 
 
 def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str, Any]:
-    ms, cpu_ms = ({query: series_of(one.batches, what) for query, one in measured.items()} for what in ("ms", "cpu_ms"))
-    batches = options.turns * counted(options.turn)
+    ms, cpu_ms = (
+        {query: comparison.series_of(one.batches, what) for query, one in measured.items()} for what in ("ms", "cpu_ms")
+    )
+    batches = options.turns * comparison.counted(options.turn)
     rows = {query: batches * rows_of(options, query) for query in measured}
     result: dict[str, Any] = {"bench": "nexmark", "ratios": {}}
     for ratios, peer in PEERS.items():
@@ -170,21 +163,21 @@ def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str
         "throughput": {
             query: {name: _rate(rows[query], each) for name, each in of.items()} for query, of in ms.items()
         },
-        "query_median_ms": {query: each(measure.median, of) for query, of in ms.items()},
-        "query_spread": {query: each(measure.spread, of) for query, of in ms.items()},
+        "query_median_ms": {query: comparison.each(measure.median, of) for query, of in ms.items()},
+        "query_spread": {query: comparison.each(measure.spread, of) for query, of in ms.items()},
         "state_rows": _last(measured, "state_rows"),
         "state_bytes": _last(measured, "state_bytes"),
         "rows_checked": {query: one.rows_checked for query, one in measured.items()},
         "rows_per_s": {name: _rate(sum(rows.values()), each) for name, each in series.items()},
-        "median_ms": each(measure.median, series),
-        "spread": each(measure.spread, series),
+        "median_ms": comparison.each(measure.median, series),
+        "spread": comparison.each(measure.spread, series),
         "series_ms": series,
         "series_cpu_ms": {name: [one for of in cpu_ms.values() for one in of[name]] for name in options.engines},
         "queries": ",".join(options.queries),
         "batches": batches,
         "given": " ".join(options.given),
         "values": {query: values_of(options, query) for query in measured},
-        **facts(options, "rows", "turn", "warmup", "sink", "seed", "commit"),
+        **comparison.facts(options, "rows", "turn", "warmup", "sink", "seed", "commit"),
         "confs": next(iter(measured.values())).confs,
     }
 

@@ -19,17 +19,7 @@ from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.lab import registry
-from tailrace.lab.bench import measure
-from tailrace.lab.bench.comparison import (
-    ONE_PIECE_A_CORE,
-    Batches,
-    Report,
-    counted,
-    each,
-    facts,
-    run_turns,
-    series_of,
-)
+from tailrace.lab.bench import comparison, measure
 from tailrace.lab.bench.options import PLAIN, PortOptions
 from tailrace.lab.engines.group import EngineGroup
 from tailrace.lab.engines.process import EngineProcess
@@ -53,7 +43,7 @@ register(
 
 @dataclass
 class _Measured:
-    batches: Batches = field(default_factory=lambda: {name: [] for name in ENGINES})
+    batches: comparison.Batches = field(default_factory=lambda: {name: [] for name in ENGINES})
     rows_checked: int | None = None
     why_spark: str | None = None
     failed: str | None = None
@@ -80,7 +70,7 @@ def chosen(options: PortOptions) -> list[Workload]:
     return found
 
 
-def run_port(options: PortOptions, work: Path, report: Report) -> dict[str, Any]:
+def run_port(options: PortOptions, work: Path, report: comparison.Report) -> dict[str, Any]:
     steps = options.warmup + options.turns * options.turn
     workloads = chosen(options)
     measured: dict[str, _Measured] = {}
@@ -116,7 +106,7 @@ def _run_query(
         return [str(path) for path in files[-several:]]
 
     progress("starting the engines", 0)
-    confs, commit = {**ONE_PIECE_A_CORE, **options.confs}, {"commit": options.commit}
+    confs, commit = {**comparison.ONE_PIECE_A_CORE, **options.confs}, {"commit": options.commit}
     with workload.serving(settings) as environment, EngineGroup() as group:
         engines = {
             name: group.add(
@@ -129,7 +119,7 @@ def _run_query(
             answer = engine.ask("start", sink="parquet", out=str(engine.work / "rows"))
             found.confs[engine.name] = engine.confs
             found.why_spark = found.why_spark or answer["why_spark"]
-        found.batches = run_turns(options, engines, make, progress)
+        found.batches = comparison.run_turns(options, engines, make, progress)
     if options.check:
         progress("checking", count)
         found.rows_checked = sum(
@@ -140,8 +130,8 @@ def _run_query(
 
 def _result(options: PortOptions, measured: dict[str, _Measured]) -> dict[str, Any]:
     whole = {query: one for query, one in measured.items() if one.failed is None}
-    ms = {query: series_of(one.batches) for query, one in whole.items()}
-    medians = {query: each(measure.median, of) for query, of in ms.items()}
+    ms = {query: comparison.series_of(one.batches) for query, one in whole.items()}
+    medians = {query: comparison.each(measure.median, of) for query, of in ms.items()}
     series = {name: [one for of in ms.values() for one in of[name]] for name in ENGINES}
     ratios = {query: measure.ratio(of[PLAIN], of[OURS]) for query, of in medians.items()}
     failed = {query: one.failed for query, one in measured.items() if one.failed is not None}
@@ -154,13 +144,13 @@ def _result(options: PortOptions, measured: dict[str, _Measured]) -> dict[str, A
         "on_spark": on_spark,
         "failed": failed,
         "query_median_ms": medians,
-        "query_spread": {query: each(measure.spread, of) for query, of in ms.items()},
+        "query_spread": {query: comparison.each(measure.spread, of) for query, of in ms.items()},
         "rows_checked": {query: one.rows_checked for query, one in whole.items()},
-        "median_ms": each(measure.median, series) if whole else {},
+        "median_ms": comparison.each(measure.median, series) if whole else {},
         "series_ms": series,
         "queries": ",".join(measured),
-        "batches": options.turns * counted(options.turn),
-        **facts(options, "rows", "turn", "warmup", "seed", "commit"),
+        "batches": options.turns * comparison.counted(options.turn),
+        **comparison.facts(options, "rows", "turn", "warmup", "seed", "commit"),
         "answers_equal": not failed if options.check else None,
         "confs": next((one.confs for one in whole.values()), {}),
     }

@@ -17,19 +17,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tailrace.lab.bench import measure
-from tailrace.lab.bench.comparison import (
-    ONE_PIECE_A_CORE,
-    Batches,
-    Report,
-    counted,
-    each,
-    engines_running,
-    facts,
-    in_turns,
-    median_durations,
-    series_of,
-)
+from tailrace.lab.bench import comparison, measure
 from tailrace.lab.bench.options import FLOORS, MemoryOptions, RmwOptions
 from tailrace.lab.engines.process import EngineError, EngineProcess
 from tailrace.lab.registry import OURS, Bench, Ratio, register
@@ -49,10 +37,10 @@ register(
 )
 
 
-def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
+def run_rmw(options: RmwOptions, work: Path, report: comparison.Report) -> dict[str, Any]:
     events = KeyedEvents(options.keys, options.rows, options.seed)
     files: list[Path] = []
-    timings: Batches = {name: [] for name in options.engines}
+    timings: comparison.Batches = {name: [] for name in options.engines}
     warm, measured_turns = turns(options)
     steps = events.prefill_batches + warm + measured_turns + options.check
 
@@ -61,7 +49,7 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
         return files[-1]
 
     report("starting the engines", 0, steps)
-    with engines_running(options, work, ONE_PIECE_A_CORE) as engines:
+    with comparison.engines_running(options, work, comparison.ONE_PIECE_A_CORE) as engines:
         for number in range(events.prefill_batches):
             report("filling the state", number, steps)
             path = make(events.prefill(number))
@@ -71,11 +59,11 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
         for number in range(warm + measured_turns):
             report("warming up" if number < warm else "measuring", done + number, steps)
             paths = [make(events.batch(number * options.turn + i)) for i in range(options.turn)]
-            for name in in_turns(options.engines, number):
+            for name in comparison.in_turns(options.engines, number):
                 os.sync()
                 series = [engines[name].ask("batch", file=str(path)) for path in paths]
                 if number >= warm:
-                    timings[name] += series[-counted(options.turn) :]
+                    timings[name] += series[-comparison.counted(options.turn) :]
         if options.check:
             report("checking every key", steps - 1, steps)
             make(events.every_key())
@@ -86,7 +74,7 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
 
 def turns(options: RmwOptions | MemoryOptions) -> tuple[int, int]:
     """Turns before measuring begins, and turns measured."""
-    return -(-options.warmup // options.turn), -(-options.batches // counted(options.turn))
+    return -(-options.warmup // options.turn), -(-options.batches // comparison.counted(options.turn))
 
 
 def check_answers(engines: dict[str, EngineProcess], files: list[Path], work: Path) -> None:
@@ -108,9 +96,9 @@ def check_answers(engines: dict[str, EngineProcess], files: list[Path], work: Pa
             )
 
 
-def _result(options: RmwOptions, measured: Batches) -> dict[str, Any]:
-    series = series_of(measured)
-    medians = each(measure.median, series)
+def _result(options: RmwOptions, measured: comparison.Batches) -> dict[str, Any]:
+    series = comparison.series_of(measured)
+    medians = comparison.each(measure.median, series)
     result: dict[str, Any] = {"bench": "rmw"}
     mine = medians.get(OURS)
     if mine is not None:
@@ -123,10 +111,12 @@ def _result(options: RmwOptions, measured: Batches) -> dict[str, Any]:
     return {
         **result,
         "median_ms": medians,
-        "spread": each(measure.spread, series),
+        "spread": comparison.each(measure.spread, series),
         "series_ms": series,
-        "durations_ms": {name: median_durations(batches, "durations_ms") for name, batches in measured.items()},
-        "tailrace_durations_ms": median_durations(measured.get(OURS, []), "own_ms"),
-        "batches": turns(options)[1] * counted(options.turn),
-        **facts(options, "rows", "keys", "turn", "warmup", "seed", "commit"),
+        "durations_ms": {
+            name: comparison.median_durations(batches, "durations_ms") for name, batches in measured.items()
+        },
+        "tailrace_durations_ms": comparison.median_durations(measured.get(OURS, []), "own_ms"),
+        "batches": turns(options)[1] * comparison.counted(options.turn),
+        **comparison.facts(options, "rows", "keys", "turn", "warmup", "seed", "commit"),
     }

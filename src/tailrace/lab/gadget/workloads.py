@@ -35,6 +35,9 @@ class Parameters:
     """Events of a key within one bucket share an entry of an interval join's buffer: Flink counts milliseconds."""
 
 
+Operator = Callable[[Parameters], Any]
+
+
 @dataclass(frozen=True)
 class Workload:
     name: str
@@ -43,16 +46,15 @@ class Workload:
     artifact_name: str
     """What the paper's own configurations call it (``operator.type``)."""
     inputs: int
+    """Streams that the operator reads."""
     pattern: str
     """What a store sees most."""
-    operator: Callable[[Parameters], Any]
+    operator: Operator
     keyed: bool = True
     """Otherwise the operator is over the whole stream, whatever keys its events have."""
 
 
 _UPDATE, _APPEND = "read-modify-write", "append"
-
-Operator = Callable[[Parameters], Any]
 
 
 def _tumbling(holistic: bool) -> Operator:

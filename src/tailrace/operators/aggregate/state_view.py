@@ -10,7 +10,7 @@ Threads: pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +37,8 @@ from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import ValidBits, from_section
 from tailrace.types import BIGINT, Field
 
+Show = Callable[[AggregateSpec, pa.RecordBatch], Iterator[pa.RecordBatch]]
+
 _WINDOWS_MAX = 1 << 19
 """Records of panes that are put together to windows at once, each counted once for every window that it is part of."""
 
@@ -61,6 +63,25 @@ def _identity(spec: AggregateSpec, records: bool) -> int:
 
 
 VIEW = StateView(_rows, _identity)
+
+
+def view_by_key(kept: Show, windows: Show) -> StateView[AggregateSpec]:
+    """Of windows that end key by key. ``kept``: of rows that are kept; ``windows``: of records, one window each."""
+
+    def rows(spec: AggregateSpec, section: pa.RecordBatch, horizon: int, *, records: bool) -> Iterator[pa.RecordBatch]:
+        if spec.pattern is not Pattern.RMW:
+            yield from kept(spec, section)
+        elif records:
+            yield record_columns(spec, section)
+        else:
+            yield from windows(spec, section)
+
+    def identity(spec: AggregateSpec, records: bool) -> int:
+        if spec.pattern is not Pattern.RMW:
+            return 0
+        return record_identity(spec) if records else len(spec.keys) + 1
+
+    return StateView(rows, identity)
 
 
 # Records ------------------------------------------------------------------------------------------------------------

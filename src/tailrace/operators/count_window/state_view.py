@@ -17,18 +17,16 @@ from tailrace.operators.aggregate.state_view import (
     check_mergeable,
     finished,
     kept_rows,
-    record_columns,
-    record_identity,
+    view_by_key,
     with_expiry,
     without_list_columns,
 )
 from tailrace.operators.count_window.sections import divided, totals_layout
 from tailrace.operators.count_window.steps import FIRST_PANE, FORMER_PANE, Blocks
 from tailrace.operators.count_window.windows import ranges
-from tailrace.operators.pattern import Pattern
 from tailrace.operators.rows.intervals import numbers_of_keys
 from tailrace.operators.rows.row_index import pieces
-from tailrace.operators.state_view import ROWS, Columns, StateView
+from tailrace.operators.state_view import ROWS, Columns
 from tailrace.state.layout import PANE, RecordLayout
 from tailrace.state.rows.groups import group_by_key
 from tailrace.state.rows.rows import Rows, concat_rows
@@ -38,25 +36,12 @@ _PARTS_MAX = 1 << 19
 """Records that are put together to windows at once."""
 
 
-def _rows(spec: AggregateSpec, section: pa.RecordBatch, horizon: int, *, records: bool) -> Iterator[pa.RecordBatch]:
+def _windows(spec: AggregateSpec, section: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     assert spec.count_window is not None
-    if spec.pattern is not Pattern.RMW:
-        yield _kept(spec, section)
-    elif records:
-        yield record_columns(spec, section)
-    elif spec.count_window.overlapping:
+    if spec.count_window.overlapping:
         yield from _overlapping(spec, section)
     else:
         yield _open(spec, section)
-
-
-def _identity(spec: AggregateSpec, records: bool) -> int:
-    if spec.pattern is not Pattern.RMW:
-        return 0
-    return record_identity(spec) if records else len(spec.keys) + 1
-
-
-VIEW = StateView(_rows, _identity)
 
 
 def _open(spec: AggregateSpec, section: pa.RecordBatch) -> pa.RecordBatch:
@@ -157,7 +142,7 @@ def _parts(
 # Rows ---------------------------------------------------------------------------------------------------------------
 
 
-def _kept(spec: AggregateSpec, section: pa.RecordBatch) -> pa.RecordBatch:
+def _kept(spec: AggregateSpec, section: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Rows of open windows, and one with nulls for each key that has none."""
     lists, totals = divided(section, spec)
     lists = without_list_columns(lists)
@@ -172,11 +157,11 @@ def _kept(spec: AggregateSpec, section: pa.RecordBatch) -> pa.RecordBatch:
     whose = pa.array(np.concatenate([place[of_rows], without]))
     own = [(ROWS, totals.column(2 + len(spec.keys)).take(whose))]
     shown = kept_rows(spec, rows, rows.column(1), *own)
-    if spec.ttl is None:
-        return shown
-    columns = Columns(list(shown.schema.names), list(shown.columns))
-    columns.expiry(spec.ttl, totals.column(3 + len(spec.keys)).take(whose))
-    return columns.batch()
+    if spec.ttl is not None:
+        columns = Columns(list(shown.schema.names), list(shown.columns))
+        columns.expiry(spec.ttl, totals.column(3 + len(spec.keys)).take(whose))
+        shown = columns.batch()
+    yield shown
 
 
 def _empty(lists: pa.RecordBatch, totals: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
@@ -187,3 +172,6 @@ def _empty(lists: pa.RecordBatch, totals: pa.RecordBatch, chosen: np.ndarray) ->
         for i, name in enumerate(lists.schema.names)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=lists.schema)
+
+
+VIEW = view_by_key(_kept, _windows)

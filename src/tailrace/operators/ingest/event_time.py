@@ -21,16 +21,20 @@ TIME_MAX = 2**62
 
 @dataclass
 class IngestCounts:
-    """What a task saw. ``times_max``: by input, late rows too; MIN_MICROS where no row had an event time."""
+    """What a task saw."""
 
     rows: int = 0
+    """All of them, the next two kinds as well."""
     late_rows: int = 0
     null_time_rows: int = 0
     partials: int = 0
     sampled_rows: int = 0
+    """Of which ``sampled_keys`` is the number of different keys: whether rows are worth combining follows from both."""
     sampled_keys: int = 0
     times_max: list[int] = field(default_factory=lambda: [MIN_MICROS])
-    late_taker: LateTaker | None = None  # who gets the rows that are left out
+    """By input, late rows too; MIN_MICROS where no row had an event time."""
+    late_taker: LateTaker | None = None
+    """Who gets the rows that are left out."""
 
     def saw(self, input_: int, first: int, last: int, name: str) -> None:
         """Event times from ``first`` to ``last`` of one input."""

@@ -25,5 +25,10 @@ def row_parts(keys: Iterable[Field], columns: Iterable[Field], time_column: Fiel
     }
 
 
+def time_parts(time_column: Field | None, time_name: str | None) -> dict[str, str]:
+    """Event time of the rows that a function gets, and of those that it gives."""
+    return {"event time column": field_text(time_column), "event time of the output": time_name or "none"}
+
+
 def fields_text(fields: Iterable[Field], none: str = "none") -> str:
     return ", ".join(map(field_text, fields)) or none

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern, StoreChoice
-from tailrace.operators.planning.texts import field_text, fields_text
+from tailrace.operators.planning.texts import fields_text, time_parts
 from tailrace.operators.planning.ttl import CLOCK_TEXTS, ttl_clock_text, ttl_lines
 from tailrace.operators.process.spec import ProcessSpec
 from tailrace.operators.timers.ttl import Clock
@@ -32,8 +32,7 @@ def process_parts(operator: ProcessSpec) -> dict[str, str]:
         "group columns": fields_text(operator.keys),
         "state": fields_text(operator.state),
         "timers": "none" if clock is None else f"{operator.timers} {CLOCK_TEXTS[clock]}",
-        "event time column": field_text(operator.time_column),
-        "event time of the output": operator.time_name or "none",
+        **time_parts(operator.time_column, operator.time_name),
         "time-to-live": ttl_clock_text(operator.ttl),
         "output": fields_text(operator.outputs),
     }

@@ -18,13 +18,10 @@ from tailrace.operators.aggregate.state_view import (
     check_mergeable,
     finished,
     kept_rows,
-    record_columns,
-    record_identity,
+    view_by_key,
     without_list_columns,
 )
-from tailrace.operators.pattern import Pattern
 from tailrace.operators.rows.intervals import numbers_of_keys, sessions_of
-from tailrace.operators.state_view import StateView
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.layout import PANE
 from tailrace.state.rows.columns import fixed_words
@@ -32,30 +29,12 @@ from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import from_section, keys_of
 
 
-def _rows(spec: AggregateSpec, section: pa.RecordBatch, horizon: int, *, records: bool) -> Iterator[pa.RecordBatch]:
-    if spec.pattern is not Pattern.RMW:
-        yield _rows_of_sessions(spec, without_list_columns(section))
-    elif records:
-        yield record_columns(spec, section)
-    else:
-        yield _sessions(spec, section)
-
-
-def _identity(spec: AggregateSpec, records: bool) -> int:
-    if spec.pattern is not Pattern.RMW:
-        return 0
-    return record_identity(spec) if records else len(spec.keys) + 1
-
-
-VIEW = StateView(_rows, _identity)
-
-
 def _gap(spec: AggregateSpec) -> int:
     """Rows with gaps of their own come with their ends."""
     return spec.window.gap if isinstance(spec.window, SessionWindowSpec) else 0
 
 
-def _sessions(spec: AggregateSpec, section: pa.RecordBatch) -> pa.RecordBatch:
+def _sessions(spec: AggregateSpec, section: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     layout = spec.record_layout()
     rows, gap = from_section(section, layout), _gap(spec)
     low, high = layout.accumulators[0].word, layout.accumulators[1].word
@@ -68,10 +47,11 @@ def _sessions(spec: AggregateSpec, section: pa.RecordBatch) -> pa.RecordBatch:
     merged = Rows(words, rows.heap)
     if len(found) < len(rows):
         merged = as_one(merged, layout)
-    return finished(spec, merged, layout, merged.words[:, high] + gap)
+    yield finished(spec, merged, layout, merged.words[:, high] + gap)
 
 
-def _rows_of_sessions(spec: AggregateSpec, section: pa.RecordBatch) -> pa.RecordBatch:
+def _rows_of_sessions(spec: AggregateSpec, section: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    section = without_list_columns(section)
     assert spec.time_column is not None
     layout, first = spec.layout(), 2 + len(spec.keys)
     names = [row.name for row in spec.rows]
@@ -83,4 +63,7 @@ def _rows_of_sessions(spec: AggregateSpec, section: pa.RecordBatch) -> pa.Record
     numbers, _ = numbers_of_keys(keys_of(section, layout), layout)
     found = sessions_of(numbers, starts, ends_at + _gap(spec))
     of = found.numbers
-    return kept_rows(spec, section, window_struct(found.starts[of], spec, found.ends[of]))
+    yield kept_rows(spec, section, window_struct(found.starts[of], spec, found.ends[of]))
+
+
+VIEW = view_by_key(_rows_of_sessions, _sessions)

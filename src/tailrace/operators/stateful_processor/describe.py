@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern, StoreChoice
-from tailrace.operators.planning.texts import field_text, fields_text
+from tailrace.operators.planning.texts import fields_text, time_parts
 from tailrace.operators.planning.ttl import CLOCK_TEXTS
 from tailrace.operators.stateful_processor.spec import StatefulProcessorSpec, VariableSpec
 from tailrace.operators.timers.ttl import Clock
@@ -44,8 +44,7 @@ def _parts(operator: StatefulProcessorSpec) -> dict[str, str]:
         "state variables": "; ".join(text.split(", expires")[0] for text in variables) or "none",
         "state variables that expire": ", ".join(each.name for each in operator.variables if each.expires) or "none",
         "timers": "none" if clock is None else CLOCK_TEXTS[clock],
-        "event time column": field_text(operator.time_column),
-        "event time of the output": operator.time_name or "none",
+        **time_parts(operator.time_column, operator.time_name),
         "output mode": "update" if operator.update else "append",
         "output": fields_text(operator.outputs),
     }

@@ -13,9 +13,7 @@ by any. ``due`` may be asked beside them. Compaction has a thread of its own, wh
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-import pyarrow as pa
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import Compactor, CompactSections
@@ -26,6 +24,7 @@ from tailrace.env.stores.local_copy import CopiedStore
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CorruptionError
 from tailrace.ids import Attempt
+from tailrace.server.checkpoint.deltas import Sealed
 
 
 class StoreCheckpoint:
@@ -56,13 +55,7 @@ class StoreCheckpoint:
         """Whether what is saved still has to be uploaded."""
         return self._copied is not None
 
-    def save(
-        self,
-        at: Attempt,
-        shards: Iterable[int],
-        sections: Mapping[str, Mapping[int, pa.RecordBatch]],
-        horizons: Mapping[str, int],
-    ) -> ObjectRef:
+    def save(self, at: Attempt, sealed: Sealed) -> ObjectRef:
         """Write the delta, synced on return: on this machine where the store is far, else into the store."""
         return write_object(
             self._store if self._copied is None else self._copied.copies,
@@ -71,9 +64,9 @@ class StoreCheckpoint:
             server=self._server,
             first_epoch=at.epoch,
             last_epoch=at.epoch,
-            shards=ranges.of_shards(shards),
-            sections=sections,
-            horizons=horizons,
+            shards=ranges.of_shards(sealed.shards),
+            sections=sealed.sections,
+            horizons=sealed.horizons,
         )
 
     def upload(self, names: Sequence[str]) -> list[str]:

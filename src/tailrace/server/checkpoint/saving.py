@@ -5,11 +5,9 @@ Threads: ``save`` is called by one thread at a time, the uploads by any.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
-
-import pyarrow as pa
 
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.manifest import Compaction, Manifest
@@ -27,13 +25,7 @@ class Checkpoint(Protocol):
     @property
     def far(self) -> bool: ...
 
-    def save(
-        self,
-        at: Attempt,
-        shards: Iterable[int],
-        sections: Mapping[str, Mapping[int, pa.RecordBatch]],
-        horizons: Mapping[str, int],
-    ) -> ObjectRef: ...
+    def save(self, at: Attempt, sealed: Sealed) -> ObjectRef: ...
 
     def upload(self, names: Sequence[str]) -> list[str]: ...
 
@@ -62,7 +54,7 @@ class DeltaSaver:
         saving = self._clock.now()
         delta = None
         if any(sealed.sections.values()):
-            delta = self._checkpoint.save(at, sealed.shards, sealed.sections, sealed.horizons)
+            delta = self._checkpoint.save(at, sealed)
         # else: horizons that moved without a record need no object, the manifest carries them
         compactions = tuple(self._checkpoint.compactions())
         spans = [("seal", sealing, saving), self._span("local", saving)]

@@ -46,14 +46,18 @@ TIMEOUT_S = 600.0
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """What the log entry of an epoch needs from the driver. ``tasks``: so many have read its rows."""
+    """What the log entry of an epoch needs from the driver."""
 
     epoch: int
     try_: int
     tasks: int
+    """So many have read its rows."""
     watermarks: Mapping[str, Any]
+    """As of the end of the epoch."""
     rows: Mapping[str, Any]
+    """How many came, and how many of them late."""
     epoch_config: Mapping[str, Any]
+    """What a replay has to repeat."""
 
 
 @dataclass(frozen=True)
@@ -378,7 +382,9 @@ class Commits:
             try:
                 step()
             except Exception as error:
-                _log.warning("cleaning after epoch %d has failed: %s", manifest.epoch, error)
+                # A lost server has a line of its own, from whoever replaces it.
+                level = logging.INFO if isinstance(error, StateServerError) else logging.WARNING
+                _log.log(level, "cleaning after epoch %d has failed: %s", manifest.epoch, error)
                 if step == self._controller.clean:
                     return
 

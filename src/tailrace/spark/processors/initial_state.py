@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.group import GroupedData
 
+from tailrace.api.columns import check_kept
 from tailrace.api.processors import StatefulProcessing
 from tailrace.errors import AnalysisError
 from tailrace.operators.output import schema_of
@@ -49,12 +50,7 @@ def initial_rows(frame: DataFrame, keys: Sequence[Field], title: str) -> Callabl
             f"{title}: initialState must be grouped by the types of the stream's keys ({wanted}), but is by "
             f"{', '.join(types)}: cast its columns"
         )
-    for field in fields:
-        if field.type.kind is None:
-            raise AnalysisError(
-                f"{title}: column {field.name!r} of initialState is a {field.type}, which is not supported: leave it "
-                f"out"
-            )
+    check_kept(fields, f"{title}: initialState's column", "is not supported: leave it out")
 
     def read() -> pa.Table:
         try:

@@ -22,13 +22,17 @@ BITS = (2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class SketchSize:
-    """What a sketch is made of. ``interval``: after so many keys all counters are halved."""
+    """What a sketch is made of."""
 
     rows: int = 4
+    """So many counters count a key, each in a row of its own."""
     width: int = 4096
     bits: int = 8
+    """Of a counter, which stays at its greatest number."""
     threshold: int = 32
+    """Keys that were counted more often are hot."""
     interval: int = 65_536
+    """After so many keys all counters are halved."""
 
     def __post_init__(self) -> None:
         if self.bits not in BITS:

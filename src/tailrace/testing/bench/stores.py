@@ -57,9 +57,11 @@ class Costs:
     """In neither of the other two."""
     compactions: int = 0
     hits: int = 0
-    """Lists with rows on disk that were in memory before they were asked for; ``misses`` were not."""
+    """Lists with rows on disk that were in memory before they were asked for."""
     misses: int = 0
+    """Those that were not."""
     index_scans: int = 0
+    """Readings of an index on disk, to find lists."""
     bytes_read: int = 0
     bytes_written: int = 0
 

@@ -10,6 +10,7 @@ import pytest
 from support.servers.fakes import OPERATOR, RUN, Bench, assignment, bench, request
 from tailrace.errors import FencedError, StateServerError, SumOverflowError
 from tailrace.ids import Attempt
+from tailrace.server.checkpoint.deltas import Sealed
 from tailrace.server.transport.epoch_messages import OutputTicket, Request
 from tailrace.server.transport.stage_messages import CommittedAttempt
 
@@ -216,7 +217,7 @@ def test_a_failed_undo_breaks_the_server_until_its_shards_are_assigned_anew(serv
     with pytest.raises(StateServerError, match="has lost its state"):
         server.run(1, 1, server.stage(1, 1, 9, 0, (2,)))
     delta = server.checkpoint
-    ref = delta.save(Attempt(0, 0), (), {OPERATOR: {0: delta.stored["0-0"]}}, {})
+    ref = delta.save(Attempt(0, 0), Sealed([], {OPERATOR: {0: delta.stored["0-0"]}}, {}))
     server.engine.assign(assignment(0, 2, (0, 1), ref))
     assert server.operator.numbers == [1]
     assert server.operator.shards == {0, 1}
@@ -244,7 +245,7 @@ def test_assigning_loads_everything_where_undo_is_no_longer_possible(server: Ben
     server.engine.forget(request(1, 0))
     with pytest.raises(FencedError):
         server.engine.assign(assignment(-1, 5, (0,)))
-    ref = server.checkpoint.save(Attempt(1, 0), (), {OPERATOR: {0: kept}}, {})
+    ref = server.checkpoint.save(Attempt(1, 0), Sealed([], {OPERATOR: {0: kept}}, {}))
     server.engine.assign(assignment(3, 0, (0,), ref))
     assert server.operator.numbers == [1]
     assert len(server.operators) == 2

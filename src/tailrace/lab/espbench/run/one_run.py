@@ -38,12 +38,14 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Conduct:
-    """``patience_s``: a run ends when no result has come for so long. ``warm_up_s``: latencies of what was caused in
-    the first seconds are left out. ``kills``: how many times the system is killed while the sender sends."""
+    """How a run is conducted, whatever its system."""
 
     patience_s: float = 30
+    """A run ends when no result has come for so long."""
     warm_up_s: float = 10
+    """Latencies of what was caused in the first seconds are left out."""
     kills: int = 0
+    """How many times the system is killed while the sender sends."""
     low_mf03: int = LOW_MF03
 
 

@@ -29,22 +29,19 @@ _LOOK_S = 0.1
 def main() -> int:
     parent = Parent()
     job = parent.job()
-    try:
-        since = time.time()
-        client = _started(job)
-        end = client.get_job_execution_result()
-        _wait_until_it_runs(job, end, since)
-        parent.say_ready()
-        error = parent.wait(lambda: _why(end))
-        if error is None:
-            client.cancel().result()
-    except Exception as failed:
-        parent.say_failed(f"{type(failed).__name__}: {failed}")
-        return 1
-    if error is not None:
-        parent.say_failed(error)
-        return 1
-    return 0
+    return parent.serve(lambda: _run(job, parent))
+
+
+def _run(job: Job, parent: Parent) -> str | None:
+    since = time.time()
+    client = _started(job)
+    end = client.get_job_execution_result()
+    _wait_until_it_runs(job, end, since)
+    parent.say_ready()
+    why = parent.wait(lambda: _why(end))
+    if why is None:
+        client.cancel().result()
+    return why
 
 
 def _started(job: Job) -> Any:

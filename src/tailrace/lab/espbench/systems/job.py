@@ -60,15 +60,22 @@ class Parent:
         self._ready = True
         _say(ready=True)
 
-    def say_failed(self, why: str) -> None:
-        _say(error=why)
-
     def wait(self, alive: Callable[[], str | None]) -> str | None:
         """Until the parent asks for the end; or until ``alive`` says why there is nothing more to wait for."""
         while not self._gone.wait(_LOOK_S):
             if (why := alive()) is not None:
                 return why
         return None
+
+    def serve(self, system: Callable[[], str | None]) -> int:
+        """Run the system, which says why it ended where nobody asked for it. The exit status of the process."""
+        try:
+            why = system()
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        if why is not None:
+            _say(error=why)
+        return 0 if why is None else 1
 
     def _watch(self) -> None:
         sys.stdin.read()

@@ -32,25 +32,22 @@ ROWS = "row"
 def main() -> int:
     parent = Parent()
     job = parent.job()
+    return parent.serve(lambda: _run(job, parent))
+
+
+def _run(job: Job, parent: Parent) -> str | None:
     work = Path(job.work)
     confs = {"spark.jars": ",".join(map(str, connector_jars())), **(ROCKSDB_CONFS if job.system == "spark" else {})}
+    spark = start_session(f"espbench {job.system}", work=work, extra=confs, log=work / "spark.log")
     try:
-        spark = start_session(f"espbench {job.system}", work=work, extra=confs, log=work / "spark.log")
-        try:
-            query = STARTED[job.system](spark, job)
-            _wait_until_it_waits(query)
-            parent.say_ready()
-            error = parent.wait(lambda: None if query.isActive else _why(query))
-            query.stop()
-        finally:
-            spark.stop()
-    except Exception as failed:
-        parent.say_failed(f"{type(failed).__name__}: {failed}")
-        return 1
-    if error is not None:
-        parent.say_failed(error)
-        return 1
-    return 0
+        query = STARTED[job.system](spark, job)
+        _wait_until_it_waits(query)
+        parent.say_ready()
+        why = parent.wait(lambda: None if query.isActive else _why(query))
+        query.stop()
+        return why
+    finally:
+        spark.stop()
 
 
 def _started_on_spark(spark: SparkSession, job: Job) -> Any:

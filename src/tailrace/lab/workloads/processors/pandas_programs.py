@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from tailrace.lab.workloads.processors.programs import (
-    BUFFER_ROWS,
-    SESSION,
-    SESSION_GAP_MS,
-    TTL_MS,
-    entry_of,
-)
+from tailrace.lab.workloads.processors import programs
+from tailrace.lab.workloads.processors.programs import SESSION, SESSION_GAP_MS
 
 Frames = Iterator[pd.DataFrame]
 
@@ -60,32 +54,13 @@ class Sessions(StatefulProcessor):
         return pd.DataFrame({"key": [key[0]], "n": [session[0]], "begin_ms": [session[1]], "last_ms": [session[2]]})
 
 
-class Buffer(StatefulProcessor):
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._values = handle.getListState("values", "value bigint")
-        self._count = handle.getValueState("count", "n bigint")
-
-    def handleInputRows(self, key: Any, rows: Frames, timerValues: Any) -> Frames:
-        values: Any = [(int(value),) for frame in rows for value in frame["value"]]
-        self._values.appendList(values)
-        (n,) = self._count.get() or (0,)
-        n += len(values)
-        if n >= BUFFER_ROWS:
-            total = sum(value for (value,) in self._values.get())
+class Buffer(programs.Buffer):
+    def handleInputRows(self, key: Any, rows: Frames, timerValues: Any) -> Frames:  # type: ignore[override]
+        for n, total in self._buffered([int(value) for frame in rows for value in frame["value"]]):
             yield pd.DataFrame({"key": [key[0]], "n": [n], "total": [total]})
-            self._values.clear()
-            n = 0
-        self._count.update((n,))
 
 
-class Maps(StatefulProcessor):
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._counts = handle.getMapState("counts", "outer bigint, inner bigint", "n bigint", TTL_MS)
-
-    def handleInputRows(self, key: Any, rows: Frames, timerValues: Any) -> Frames:
-        new = Counter(entry_of(int(value)) for frame in rows for value in frame["value"])
-        for entry, more in new.items():
-            found: Any = self._counts.getValue(entry) if self._counts.containsKey(entry) else (0,)
-            self._counts.updateValue(entry, (found[0] + more,))
-        counts = [count[0] for _, count in self._counts.iterator()]
+class Maps(programs.Maps):
+    def handleInputRows(self, key: Any, rows: Frames, timerValues: Any) -> Frames:  # type: ignore[override]
+        counts = self._counted(int(value) for frame in rows for value in frame["value"])
         yield pd.DataFrame({"key": [key[0]], "entries": [len(counts)], "n": [sum(counts)]})

@@ -7,7 +7,7 @@ same rows. The same four with pandas frames are in ``pandas_programs``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import Row
@@ -82,12 +82,17 @@ class Buffer(StatefulProcessor):
         self._count = handle.getValueState("count", "n bigint")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        values: Any = [(row.value,) for row in rows]
-        self._values.appendList(values)
+        for n, total in self._buffered([row.value for row in rows]):
+            yield Row(key=key[0], n=n, total=total)
+
+    def _buffered(self, values: list[int]) -> Iterator[tuple[int, int]]:
+        """How many there were and their sum, where there are enough."""
+        self._values.appendList([(value,) for value in values])
         (n,) = self._count.get() or (0,)
         n += len(values)
         if n >= BUFFER_ROWS:
-            yield Row(key=key[0], n=n, total=sum(value for (value,) in self._values.get()))
+            kept: Any = self._values.get()
+            yield n, sum(value for (value,) in kept)
             self._values.clear()
             n = 0
         self._count.update((n,))
@@ -100,9 +105,12 @@ class Maps(StatefulProcessor):
         self._counts = handle.getMapState("counts", "outer bigint, inner bigint", "n bigint", TTL_MS)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        new = Counter(entry_of(row.value) for row in rows)
-        for entry, more in new.items():
+        counts = self._counted(row.value for row in rows)
+        yield Row(key=key[0], entries=len(counts), n=sum(counts))
+
+    def _counted(self, values: Iterable[int]) -> list[int]:
+        """What all entries of the key's map count by now."""
+        for entry, more in Counter(map(entry_of, values)).items():
             found: Any = self._counts.getValue(entry) if self._counts.containsKey(entry) else (0,)
             self._counts.updateValue(entry, (found[0] + more,))
-        counts = [count[0] for _, count in self._counts.iterator()]
-        yield Row(key=key[0], entries=len(counts), n=sum(counts))
+        return [count[0] for _, count in self._counts.iterator()]
