@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from support.queries.engines import check
 from support.queries.simple import ROLLING, Scripted, Seen, batches
 from tailrace.cli.checkpoint import go_back
+from tailrace.commit.controller import Controller
 from tailrace.commit.log import CommitLog
 from tailrace.commit.spark_logs.log_files import BACKUP
 from tailrace.env.stores.local_store import LocalStore
@@ -144,6 +145,26 @@ def test_what_was_planned_behind_a_lost_epoch_does_not_grow(query: Elsewhere) ->
     query.runs()
     assert query.seen.again == [3, 4]
     assert (query.checkpoint / BACKUP / "sources/0/4").exists()
+    query.check()
+
+
+@pytest.mark.long
+def test_a_list_of_files_that_goes_before_spark_reads_it(query: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that was replaced moves it late, where several machines see the checkpoint: that costs another start."""
+    every = batches(5, rows=10)
+    query.feed(every[:4])
+    query.runs()
+    trim, moved = Controller.trim_spark_logs, []
+
+    def and_move(self: Controller) -> None:
+        trim(self)
+        if not moved:
+            moved.append((query.checkpoint / "sources/0/1").rename(query.checkpoint / "late"))
+
+    monkeypatch.setattr(Controller, "trim_spark_logs", and_move)
+    query.feed(every[4:])
+    query.runs()
+    assert moved and sorted(query.output.tables) == list(range(5))
     query.check()
 
 

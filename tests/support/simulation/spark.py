@@ -123,12 +123,12 @@ class Spark:
 
     def _log_files(self, number: int, first: int, end: int) -> None:
         lines = [{"batchId": number, "first": first, "end": end}]
-        compact = (number + 1) % COMPACT_EVERY == 0
+        compact = _suffix(number)
         if compact:
             files = files_of(self._disk, self._root)
             _refuse_holes(files, number)
             lines = [*_file_lines(files), *lines]
-        self._write(f"{SOURCE_LOG}/{number}{'.compact' if compact else ''}", *lines)
+        self._write(f"{SOURCE_LOG}/{number}{compact}", *lines)
         if compact:
             least = (number - self._kept + 1) // COMPACT_EVERY * COMPACT_EVERY - 1
             for path in source_paths(files_of(self._disk, self._root)):
@@ -184,9 +184,10 @@ def files_of(disk: SimDisk, root: str) -> dict[str, bytes]:
 
 def resume(files: Files) -> Resumed:
     """Where Spark continues with these files. Hadoop refuses one that does not fit its checksum, where it has one."""
+    number = max(map(source_number, source_paths(files)), default=-1)
+    _refuse_lost_lists(files, number)
     lines = _file_lines(files)
     logged = max((line["end"] for line in lines), default=0)
-    number = max(map(source_number, source_paths(files)), default=-1)
     offsets, commits = epochs(files, OFFSETS), epochs(files, COMMITS)
     if not offsets:
         return Resumed(0, 0, None, logged, number)
@@ -234,6 +235,18 @@ def _file_lines(files: Files) -> list[dict[str, Any]]:
     paths = {source_number(path): path for path in sorted(source_paths(files))}
     first = max((number for number, path in paths.items() if path.endswith(".compact")), default=0)
     return [line for number in sorted(paths) if number >= first for line in _json_lines(files, paths[number])]
+
+
+def _refuse_lost_lists(files: Files, latest: int) -> None:
+    """A start reads every list of files, from the newest compact one on that there should be."""
+    for each in range(max(0, (latest + 1) // COMPACT_EVERY * COMPACT_EVERY - 1), latest + 1):
+        path = f"{SOURCE_LOG}/{each}{_suffix(each)}"
+        if path not in files:
+            raise SparkFailed(f"{path} doesn't exist (latestId: {latest}, compactInterval: {COMPACT_EVERY})")
+
+
+def _suffix(number: int) -> str:
+    return ".compact" if (number + 1) % COMPACT_EVERY == 0 else ""
 
 
 def _refuse_holes(files: Files, number: int) -> None:

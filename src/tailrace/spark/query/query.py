@@ -37,7 +37,9 @@ from tailrace.spark.servers.losses import RetryBudget
 _RELEASE_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
 _log = logging.getLogger("tailrace")
-_CHANGED_BY_OTHERS = re.compile(r"Multiple streaming jobs detected|BATCH_METADATA_NOT_FOUND|batch \d+ doesn't exist")
+_CHANGED_BY_OTHERS = re.compile(
+    r"Multiple streaming jobs detected|BATCH_METADATA_NOT_FOUND|batch \d+ doesn't exist|doesn't exist \(latestId: "
+)
 """Of Spark's errors: an entry of its logs is there before it has written it, or is gone."""
 _Run = TypeVar("_Run")
 
@@ -136,7 +138,7 @@ class StreamingQuery(QueryOverSparks):
     def __init__(self, running: Running, again: Callable[[], Running], budget: RetryBudget) -> None:
         super().__init__(lambda: self._running.query)
         self._running = running
-        self._earlier: list[SparkQuery] = []
+        self._earlier: list[str] = []  # runs of Spark's: their ids, since a run holds its plan in the JVM
         self._again = again
         self._budget = budget
         self._past: list[EpochProgress] = []  # of earlier runs
@@ -264,7 +266,7 @@ class StreamingQuery(QueryOverSparks):
 
     def is_over(self, run: SparkQuery) -> bool:
         """Whether it is this query that runs, or has run, over Spark's."""
-        return any(each.runId == run.runId for each in (self._running.query, *self._earlier))
+        return run.runId in (self._running.query.runId, *self._earlier)
 
     def outlives(self, error: StreamingQueryException) -> bool:
         """Whether it goes on after the run that has ended by this error. Waits until that is known."""
@@ -273,7 +275,7 @@ class StreamingQuery(QueryOverSparks):
             while running is self._running and self._starts_again(running):
                 self._ended.wait(_LOOK_S)
             return running is not self._running
-        return any(each.runId in str(error) for each in self._earlier)
+        return any(each in str(error) for each in self._earlier)
 
     @property
     def _was_stopped(self) -> bool:
@@ -319,7 +321,7 @@ class StreamingQuery(QueryOverSparks):
         except Exception as error:
             self._error = error
             return False
-        self._earlier.append(past.query)
+        self._earlier.append(past.query.runId)
         self._past, self._running = self.recentProgress, running
         if self._stopping.is_set():
             running.failure.stopped = True

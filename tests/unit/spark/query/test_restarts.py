@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import time
 import uuid
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +90,21 @@ def test_a_loss_while_it_starts_again_is_a_loss_as_any_other() -> None:
     assert query.exception() is None
 
 
+def test_a_run_that_is_over_is_not_held() -> None:
+    """Spark's query holds its plan, in the JVM: one that starts again for months must not keep all of them."""
+    ended = running(REWIND)
+    gone, run = weakref.ref(ended.query), ended.query.runId
+    again = Starts(running())
+    query = StreamingQuery(ended, again, RetryBudget(60))
+    del ended
+    assert again.used_up.wait(30)
+    while query.runId == run:
+        time.sleep(0.01)
+    gc.collect()
+    assert gone() is None
+    query.stop()
+
+
 def test_what_is_no_loss_ends_it() -> None:
     query = started(Starts(CheckpointError("the state was made by another query")))
     with pytest.raises(CheckpointError):
@@ -111,10 +129,17 @@ OTHERS = RuntimeError(
 )
 
 
-def test_what_a_jvm_that_outlives_its_driver_writes_costs_another_start() -> None:
-    """Spark finds an entry in its logs that it was about to write, and ends its query."""
+GONE = RuntimeError(
+    "[STREAM_FAILED] java.lang.IllegalStateException: s3a://bucket/check/sources/0/1 doesn't exist (latestId: 3, "
+    "compactInterval: 10)"
+)
+
+
+@pytest.mark.parametrize("error", [OTHERS, GONE], ids=["written", "gone"])
+def test_what_others_do_to_sparks_logs_costs_another_start(error: Exception) -> None:
+    """Spark finds an entry in its logs that it was about to write, or misses one, and ends its query."""
     ended = running()
-    ended.query.error = OTHERS  # type: ignore[attr-defined]
+    ended.query.error = error  # type: ignore[attr-defined]
     ended.query.stop()
     again = Starts(running())
     query = StreamingQuery(ended, again, RetryBudget(60))
