@@ -151,6 +151,11 @@ class Commits:
         self._logged[epoch] = self._recorder.submit(self._controller.record_spark_logs, epoch)
 
     def _count(self, request: CommitRequest) -> None:
+        """Behind the record of Spark's logs, and only where that is there: a start may find another run's plan of the
+        epoch, with other rows, where this one's is not recorded."""
+        logged = self._logged.get(request.epoch)
+        if logged is not None and not (logged.done() and logged.exception() is None):
+            return
         try:
             self._controller.record_count(request.epoch, RowCount(request.rows["input"], request.tasks))
         except Exception as error:  # without the count, a replay is not compared with it: no other harm is done

@@ -323,3 +323,24 @@ def test_an_epoch_whose_offsets_were_changed_is_known_before_anything_is_made_of
         with pytest.raises(RewindNeeded, match="moved Spark's logs away"):
             wait(0)
     commits.close()
+
+
+def test_rows_are_counted_only_of_a_plan_that_is_recorded(
+    controller: Controller, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start may find another run's plan of the epoch, whose put came late: it has other rows, and would be refused
+    as no replay, for ever."""
+
+    def fails(epoch: int) -> None:
+        if epoch == 1:
+            raise CheckpointError("the store does not answer")
+
+    counted: list[int] = []
+    monkeypatch.setattr(controller, "record_spark_logs", fails)
+    monkeypatch.setattr(controller, "record_count", lambda epoch, _: counted.append(epoch))
+    commits = Commits(controller, fleet, CommitMode.ASYNC)  # type: ignore[arg-type]
+    for number in range(2):
+        commits.record_spark_logs(number)
+        commits.begin(order(number))
+    commits.close()
+    assert counted == [0]

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.commit.sink_manifest import SinkManifests
 from tailrace.env.stores.local_store import LocalStore
-from tailrace.errors import CheckpointError
+from tailrace.errors import CheckpointError, FencedError
 from tailrace.spark.sinks.contract import SinkEpoch, SinkRun
 from tailrace.spark.sinks.files.places import LocalPlace
 from tailrace.spark.sinks.files.publication import Publication
@@ -42,6 +42,19 @@ def test_rows_that_were_written_and_are_not_found_are_an_error(
     file.write_bytes(b"rows")
     publication.publish(AT, lambda: 7)
     assert (tmp_path / "out" / "tailrace_epoch=3" / "part-0").read_bytes() == b"rows"
+
+
+def test_a_run_whose_files_its_successor_has_swept_says_that_it_was_replaced(
+    manifests: SinkManifests, tmp_path: Path
+) -> None:
+    def replaced(_: float) -> None:
+        raise FencedError("another run took over")
+
+    run = SinkRun("0" * 16, 2, LocalStore(tmp_path / "state"), replaced)
+    publication = Publication(LocalPlace(tmp_path / "out"), manifests, run)
+    publication.stage(AT)
+    with pytest.raises(FencedError, match="another run took over"):
+        publication.publish(AT, lambda: 7)
 
 
 def test_an_epoch_without_rows_has_no_files_and_decides_nothing(

@@ -130,6 +130,7 @@ class Publication:
             self._refuse_other_query(at.epoch)
             self._show(self._manifests.put(SinkManifest(at.epoch, folder, tuple(files))))
         elif rows := count():
+            self._run.check_fence(0.0)  # a newer run sweeps what it finds of epochs that are over
             raise CheckpointError(
                 f"Spark wrote {rows} rows of epoch {at.epoch} to {self._place.uri}/{folder}, and the driver finds no "
                 "file there. Executors on other machines write to disks of their own where a path is not one folder "
