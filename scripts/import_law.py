@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "plan": ("api", "operators", "state.tuning"),
     "sinks": ("api.table_options", "env"),  # tables and topics, without Spark
     "spark": (
-        *("plan", "api", "operators", "state.cache.frequency_sketch", "commit", "sinks", "env"),
+        *("plan", "api", "operators", "state.cache.frequency_sketch", "commit", "sinks", "state_table", "env"),
         *("server.transport", "server.process.launch"),
     ),
     "testing": ("",),
@@ -119,7 +119,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("append", "read_modify_write"),
     ),
     "spark": (
-        ("private",),
+        ("private", "state_source"),
         ("expressions",),
         ("tasks", "servers"),
         ("sources", "commit"),
@@ -176,9 +176,13 @@ _PYSPARK_NAMES = """
 PYSPARK_NAMES = frozenset(_PYSPARK_NAMES.split())
 """Underscored attributes by which PySpark's objects lead to the JVM or to each other."""
 
-LAZY = ("cli", "", "operators.*.kind", "operators.lookup.runtime", "env.stores.location", "sinks.registry")
+LAZY = (
+    *("cli", "", "operators.*.kind", "operators.lookup.runtime", "env.stores.location", "sinks.registry"),
+    "spark.state_source",
+)
 """What may put off an import of much that it may not need, if it says why: commands, the package itself, the kind of an
-operator, of which only state servers need all, and who opens a table or a store by its name, for its client.
+operator, of which only state servers need all, who opens a table or a store by its name, for its client, and sources
+that Spark imports in every session to learn their names.
 """
 
 OWN_DISK_AND_CLOCK = ("env", "lab", "testing", "cli")

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = "tailrace"
+FOUND_BY_SPARK = "pyspark_*/__init__.py"
+"""Packages beside ours that hand Spark what it looks for."""
 SHIPPED = ("testing",)
 """Packages whose modules are there for users to import."""
 TEXT_CHARS_MAX = 200
@@ -54,7 +56,7 @@ class Module:
 
 def read(source: Path) -> list[Module]:
     modules = []
-    for path in sorted((source / PACKAGE).rglob("*.py")):
+    for path in sorted([*(source / PACKAGE).rglob("*.py"), *source.glob(FOUND_BY_SPARK)]):
         parts = path.relative_to(source).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         modules.append(Module(path, name, ast.parse(path.read_text(encoding="utf-8"), filename=str(path))))

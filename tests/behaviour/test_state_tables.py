@@ -62,6 +62,7 @@ def test_state_is_what_the_query_means(kind: str, scratch: str, tmp_path: Path) 
         wanted, found = undisturbed_state(spec, script, scratch, state), kept(state[spec.name].table())
         assert found == wanted, f"missing {wanted - found}, too many {found - wanted}"
         check_keys(state, spec)
+        check_changes(state, spec)
         assert state[spec.name].as_records().table().schema.names[-1] == SHARD
 
 
@@ -93,3 +94,22 @@ def check_keys(state: SavedState, spec: OperatorSpec) -> None:
     assert shown(rows_of(operator.table(keys=keys))) == shown(wanted)
     unknown = {name: ["no such key" if name == "k" else 77] for name in names}
     assert operator.table(keys=unknown).num_rows == 0
+
+
+def check_changes(state: SavedState, spec: OperatorSpec) -> None:
+    """They make the rows of the one epoch those of the other, and say nothing of what stayed."""
+    for since in state.epochs[:-1]:
+        changes = state.changes(spec.name, since)
+        identity = state[spec.name].identity
+        said = rows_of(changes.table())
+        words = [row.pop("_change") for row in said]
+        before = rows_of(state.at(since)[spec.name].table())
+        gone = [row for row, word in zip(said, words, strict=True) if word == "removed"]
+        new = [row for row, word in zip(said, words, strict=True) if word == "inserted"]
+        updated = [row for row, word in zip(said, words, strict=True) if word == "updated"]
+        names = {repr([row[name] for name in identity]) for row in updated}
+        old = [row for row in before if identity and repr([row[name] for name in identity]) in names]
+        assert len(old) == len(updated) and not shown(old) & shown(updated)
+        assert not shown(gone) - shown(before) and not (shown(gone) & shown(new) if not identity else None)
+        after = shown(before) - shown(gone) - shown(old) + shown(new) + shown(updated)
+        assert after == shown(rows_of(state[spec.name].table()))

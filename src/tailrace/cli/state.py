@@ -27,6 +27,10 @@ def state_sql(
     ],
     query: Annotated[str, typer.Argument(help="SQL as DuckDB has it. Each operator is a table.")] = "SHOW TABLES",
     epoch: Annotated[int | None, typer.Option(help="An epoch that is kept.", show_default="the newest")] = None,
+    since: Annotated[
+        int | None,
+        typer.Option(help="An older epoch that is kept: adds tables OPERATOR_changes.", show_default=False),
+    ] = None,
     records: Annotated[
         bool, typer.Option("--records", help="What aggregates are made of, and panes in place of windows.")
     ] = False,
@@ -44,7 +48,7 @@ def state_sql(
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error}: install it with pip install 'tailrace[sql]'") from error
     state = open_state(location, epoch=epoch, skip_damaged=skip_damaged)
-    with sql(state, query, records=records) as found:
+    with sql(state, query, records=records, since=since) as found:
         if as_json:
             for batch in found:
                 for row in batch.to_pylist():

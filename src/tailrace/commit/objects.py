@@ -218,8 +218,12 @@ def sections_by_shard(
     *,
     pieces: bool = False,
     folder: str | None = None,
+    beside: Sequence[tuple[ObjectRef, ObjectReader]] = (),
 ) -> Iterator[ShardSections]:
-    """As ``read_sections``, over objects that are already open, oldest first. ``gone``: dead by now, so not read."""
+    """As ``read_sections``, over objects that are already open, oldest first. ``gone``: dead by now, so not read.
+
+    ``beside``: objects of another epoch, read in turns with these: a shard of both is cut into the same pieces.
+    """
     horizon = horizon_of(operator, [reader for _, reader in opened], horizons)
     over = [is_over(ref.max_pane, operator, horizon) for ref, _ in opened]
     for shard in shards:
@@ -235,7 +239,8 @@ def sections_by_shard(
             last = ref.last_epoch
             if not skipped:
                 readers.append((ref, reader))
-        sizes = [reader.size_of(operator, shard) for _, reader in readers] if pieces else []
+        counted = [each for each in (*opened, *beside) if ranges.contains(each[0].shards, shard)] if beside else readers
+        sizes = [reader.size_of(operator, shard) for _, reader in counted] if pieces else []
         rows, bytes_ = (sum(size[i] for size in sizes) for i in (0, 1))
         sections = _sections(readers, operator, shard, gone)
         for batches in in_pieces(sections, rows, bytes_, folder):

@@ -10,15 +10,32 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace.commit.manifest import EMPTY, Manifest
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError
 from tailrace.operators.registry import description_of, spec_from_json, state_view_of
 from tailrace.operators.spec import OperatorSpec
+from tailrace.state_table.changes import StateChanges
 from tailrace.state_table.location import found_state, kept_epochs
 from tailrace.state_table.operator_state import Damage, OperatorState
 
 SHOWN_MAX = 8
+
+METADATA = pa.schema(
+    {
+        "epoch": pa.int64(),
+        "operator": pa.string(),
+        "title": pa.string(),
+        "keys": pa.list_(pa.string()),
+        "columns": pa.list_(pa.string()),
+        "shards": pa.int32(),
+        "objects": pa.int32(),
+        "bytes": pa.int64(),
+    }
+)
+"""Of ``SavedState.metadata``. Objects and bytes are those of the epoch, which its operators share."""
 
 
 class SavedState:
@@ -95,6 +112,30 @@ class SavedState:
                 "cleaned (option retain says how many stay)."
             )
         return SavedState(self.location, self.store, self._plan, self._kept, found[0], self._damage)
+
+    def changes(self, operator: str, since: int, *, records: bool = False) -> StateChanges:
+        """What became of an operator's rows between another epoch that is kept and this one."""
+        states = (state[operator] for state in (self.at(since), self))
+        before, after = (state.as_records() if records else state for state in states)
+        return StateChanges(before, after)
+
+    def metadata(self) -> pa.Table:
+        """What there is: a row for each operator and epoch that is kept."""
+        rows = [
+            {
+                "epoch": state.epoch,
+                "operator": name,
+                "title": state.title(name),
+                "keys": list(state[name].keys),
+                "columns": [f"{field.name}: {field.type}" for field in state[name].schema],
+                "shards": state[name].shards,
+                "objects": len(state.manifest.living),
+                "bytes": state[name].bytes,
+            }
+            for state in map(self.at, reversed(self.epochs))
+            for name in self.operators
+        ]
+        return pa.Table.from_pylist(rows, METADATA)
 
     def _note(self, damage: Damage) -> None:
         """Of one object once."""

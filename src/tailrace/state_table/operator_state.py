@@ -14,7 +14,7 @@ Threads: an object may be used by any; each reading by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,14 @@ class Damage:
     object: str
     shards: tuple[int, ...]
     error: str
+
+
+@dataclass
+class OpenedObjects:
+    """Objects of an epoch, oldest first, from which shards are read. ``lost``: those that need an object left out."""
+
+    objects: list[tuple[ObjectRef, ObjectReader]]
+    lost: set[int] = field(default_factory=set)
 
 
 @dataclass(eq=False, repr=False)
@@ -77,6 +85,16 @@ class OperatorState:
     def shards(self) -> int:
         """How many there are."""
         return self.spec.shards
+
+    @property
+    def bytes(self) -> int:
+        """Of the objects of its epoch; other operators of the query have their part of them."""
+        return sum(ref.bytes for ref in self._manifest.living)
+
+    def source_of(self, shard: int) -> tuple[object, ...]:
+        """All that a shard's rows are made of: where it is equal at two epochs, so are they."""
+        refs = (ref for ref in self._manifest.living if ranges.contains(ref.shards, shard))
+        return (self._manifest.horizons.get(self.name), *sorted(ref.name for ref in refs))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -149,27 +167,38 @@ class OperatorState:
 
     def sections(self, shards: Collection[int]) -> Iterator[ShardSections]:
         """The sections of these shards, a large shard in pieces. See ``commit.objects.read_sections``."""
-        lost: set[int] = set()
-        opened = list(self._opened(shards, lost))
+        opened = self.opened(shards)
         for shard in shards:
-            if shard in lost:
-                continue
-            try:
-                yield from sections_by_shard(opened, self.name, [shard], self._manifest.horizons, pieces=True)
-            except CorruptionError as error:
-                self._damaged(error, _object_in(str(error), self._manifest.objects), [shard])
+            yield from self.sections_of(opened, shard)
 
-    def _opened(self, shards: Collection[int], lost: set[int]) -> Iterator[tuple[ObjectRef, ObjectReader]]:
+    def opened(self, shards: Collection[int]) -> OpenedObjects:
+        """The objects that these shards are read from."""
         refs = [ref for ref in self._manifest.living if any(ranges.contains(ref.shards, shard) for shard in shards)]
         refs.sort(key=lambda ref: (ref.first_epoch, ref.last_epoch))
         ahead = min(READ_AHEAD_BYTES, _READ_AHEAD_TOTAL_BYTES // max(1, len(refs))) if len(shards) > 1 else 0
+        opened = OpenedObjects([])
         for ref in refs:
             try:
-                yield ref, open_object(self._store, ref, ahead)
+                opened.objects.append((ref, open_object(self._store, ref, ahead)))
             except CorruptionError as error:
                 own = [shard for shard in shards if ranges.contains(ref.shards, shard)]
                 self._damaged(error, ref.name, own)
-                lost.update(own)
+                opened.lost.update(own)
+        return opened
+
+    def sections_of(
+        self, opened: OpenedObjects, shard: int, beside: OpenedObjects | None = None
+    ) -> Iterator[ShardSections]:
+        """A shard's sections. ``beside``: another epoch's objects, whose shard is to be cut into the same pieces."""
+        if shard in opened.lost:
+            return
+        objects, others = opened.objects, () if beside is None else beside.objects
+        horizons = self._manifest.horizons
+        try:
+            yield from sections_by_shard(objects, self.name, [shard], horizons, pieces=True, beside=others)
+        except CorruptionError as error:
+            self._damaged(error, _object_in(str(error), self._manifest.objects), [shard])
+            opened.lost.add(shard)
 
     def _damaged(self, error: CorruptionError, name: str, shards: list[int]) -> None:
         try:
