@@ -76,13 +76,13 @@ def _overlapping(spec: AggregateSpec, section: pa.RecordBatch) -> Iterator[pa.Re
     for part in pieces(sizes * sizes, at_most=_PARTS_MAX):
         some = True
         words = grouped.words[offsets[part.start] : offsets[part.stop]]
-        yield _windows(spec, shape, Rows(words, grouped.heap), sizes[part.start : part.stop], layout)
+        yield _shown(spec, shape, Rows(words, grouped.heap), sizes[part.start : part.stop], layout)
     if not some:
         nothing = Rows(grouped.words[:0], grouped.heap)
         yield _with_totals(spec, nothing, layout, nothing)
 
 
-def _windows(spec: AggregateSpec, shape: Blocks, rows: Rows, sizes: np.ndarray, layout: RecordLayout) -> pa.RecordBatch:
+def _shown(spec: AggregateSpec, shape: Blocks, rows: Rows, sizes: np.ndarray, layout: RecordLayout) -> pa.RecordBatch:
     """The open windows of keys, whose records follow each other: ``sizes``, how many each has."""
     count, panes = layout.accumulators[0].word, rows.words[:, PANE]
     owners = np.repeat(np.arange(len(sizes)), sizes)
