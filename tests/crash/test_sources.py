@@ -19,6 +19,7 @@ import pytest
 from support.crash.source_queries import ROWS, SOURCES, answers, epochs_taken, offset_line
 from support.processes import TESTS, Sandbox, kill, wait_until
 from support.queries.file_sink import PAUSED, written
+from tailrace.cli.checkpoint import go_back
 from tailrace.commit.inspect import inspect
 from tailrace.commit.log import CommitLog
 from tailrace.commit.spark_logs.log_files import BACKUP, spark_epochs
@@ -81,7 +82,8 @@ class KilledQuery:
         self._fed = False
 
     def start(self, **more: Any) -> subprocess.Popen[bytes]:
-        config = {**self._config, "feed": not self._fed, **more}
+        options = {**self._config["options"], **more.pop("options", {})}
+        config = {**self._config, "feed": not self._fed, "options": options, **more}
         self._fed = True
         return self._sandbox.start(CHILD, config, self._environment)
 
@@ -122,6 +124,9 @@ class KilledQuery:
         shutil.rmtree(old)
         self._config["location"] = str(new)
         self.spark = open_store(str(new))
+
+    def goes_back(self, epoch: int) -> None:
+        go_back(self._config["location"], epoch, str(self.root / "state"))
 
     def has(self, log: str, epoch: int) -> bool:
         return epoch in spark_epochs(self.spark, log)
@@ -230,6 +235,22 @@ def test_another_machine_continues_from_the_state_alone(request: pytest.FixtureR
             killed.loses_machine()
             killed.ends()
         assert killed.stands() == (4, 4, 4)
+        killed.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("source", ["kafka", "file"])
+def test_another_machine_goes_back_from_the_state_alone(request: pytest.FixtureRequest, source: str) -> None:
+    """Nothing of Spark's checkpoint is left; epochs behind the one gone back to have the offsets that they had."""
+    broker = request.getfixturevalue("broker") if source == "kafka" else None
+    with query(source, DEFAULT, 6, broker, apart=True) as killed:
+        killed.ends(options={"retain": "5"})
+        killed.loses_machine()
+        killed.goes_back(2)
+        with killed.replays(3):
+            killed.ends(options={"retain": "5"})
+        assert killed.calls() == [0, 1, 2, 3, 4, 5, 3, 4, 5]
+        assert killed.stands() == (5, 5, 5)
         killed.check()
 
 
