@@ -345,6 +345,7 @@ class Controller:
         self._kept_from = 0 if self._newest is None else self._newest.kept_from
         self._load_known(start.history)
         if not self._known:
+            self._log.check_newest(self._run)  # one that has slept must not change the plan of its successor's state
             write_plan(self._store, request.fingerprint, replace=True)
         self._plan = plan_digest(request.fingerprint if self._newest is None else read_plan(self._store) or {})
         self._delete_orphans()

@@ -155,7 +155,7 @@ class _Run:
         with self._release:
             self._controller.trim_spark_logs()
             root, shared = self._driver.root, world.shared
-            spark = Spark(world.scheduler, world.disk, root, world.rows, world.spark_keeps, shared)
+            spark = Spark(world.scheduler, world.disk, root, world.rows, world.spark_keeps, shared, world.idle)
             spark.start()
             self._driver.spark = spark
             failed: BaseException | None = None

@@ -25,8 +25,8 @@ from support.simulation.scheduler import Scheduler
 
 OFFSETS, COMMITS, SOURCE_LOG = "offsets", "commits", "sources/0"
 COMPACT_EVERY = 3
-IDLE, IDLE_S = 0.1, 10.0
-"""How often the source has nothing for a while: a server that falls silent then is called by nobody."""
+IDLE_S = 10.0
+"""So long the source may have nothing: a server that falls silent then is called by nobody."""
 Files = Mapping[str, bytes]
 """By path below the checkpoint, checksums included."""
 
@@ -56,9 +56,11 @@ class Resumed:
 
 
 class Spark:
-    """One run of Spark's query. ``rows``: how many the source has by the end."""
+    """One run of Spark's query. ``rows``: how many the source has by the end. ``idle``: how often it has nothing."""
 
-    def __init__(self, scheduler: Scheduler, disk: SimDisk, root: str, rows: int, kept: int, shared: bool) -> None:
+    def __init__(
+        self, scheduler: Scheduler, disk: SimDisk, root: str, rows: int, kept: int, shared: bool, idle: float
+    ) -> None:
         assert rows <= ROWS_MAX
         self._scheduler = scheduler
         self._disk = disk
@@ -66,6 +68,7 @@ class Spark:
         self._rows = rows
         self._kept = kept
         self._shared = shared
+        self._idle = idle
         self._put = disk.put_durably if shared else disk.put_unsynced
         self._at = Resumed(0, 0, None, 0, -1)
         self._returned = False  # the batch function, and Spark's commit is still to be written
@@ -87,7 +90,7 @@ class Spark:
         if at.planned is None:
             if at.done == self._rows:
                 return None
-            if self._scheduler.random.random() < IDLE:
+            if self._scheduler.random.random() < self._idle:
                 self._scheduler.sleep(IDLE_S)
             logged, number = at.logged, at.number
             if logged == at.done or (logged < self._rows and self._scheduler.random.random() < 0.5):

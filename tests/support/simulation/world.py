@@ -53,6 +53,7 @@ FAULTS_MAX = 6
 FAULT_STEPS = 200
 """Between two faults there are up to so many steps."""
 SINK_STEPS = 15
+IDLE = 0.1
 STATE, COPIES = "/sim/state", "/sim/copies"
 
 
@@ -66,8 +67,8 @@ class Focus:
 
     Several ``steps`` are a chain: each fault comes at the first point of its step, and no other one before the chain is
     over. Then it begins anew. ``far``: whether the state is in an object store; ``files``: whether there is a sink of
-    files; ``modes``: of the commit; ``no_servers``: how often none can be started. None: as it is drawn.
-    ``weight``: so many times as often as others.
+    files; ``modes``: of the commit; ``no_servers``: how often none can be started; ``idle``: how often the source has
+    nothing for a while. None: as it is drawn, or as elsewhere. ``weight``: so many times as often as others.
     """
 
     steps: tuple[Step, ...]
@@ -75,6 +76,7 @@ class Focus:
     files: bool | None = None
     modes: tuple[CommitMode, ...] | None = None
     no_servers: float | None = None
+    idle: float | None = None
     weight: int = 1
 
     @property
@@ -95,6 +97,16 @@ FOCI = (
         ),
         far=True,
         files=True,
+    ),
+    # A driver sleeps while it writes its files, until its successors have decided, shown and forgotten that epoch.
+    Focus(
+        (
+            (("put _tailrace/", "spark writes"), ("_freeze_driver",)),
+            (("sink is done",), ("_wait",)),
+            (("sink is done",), ("_wait",)),
+        ),
+        files=True,
+        modes=_BEHIND,
     ),
     # What a driver has put and not synced, another one goes by; then the power is lost.
     Focus(((("sync /sim/state/sinks",), _KILL), (("sink is done",), _POWER)), far=False, files=True),
@@ -124,6 +136,29 @@ FOCI = (
         modes=_BEHIND,
     ),
     Focus(((("epoch-config",), (*_KILL, *_POWER, *_SLEEPS)),)),
+    # A driver sleeps before it records an epoch's config, until its successor's is gone with that epoch.
+    Focus(
+        (
+            (("put if absent epoch-config",), ("_freeze_driver",)),
+            (("sink is done",), ("_wait",)),
+            (("sink is done",), ("_wait",)),
+        ),
+        far=True,
+        modes=_BEHIND,
+    ),
+    # The config of an epoch that a rewind takes back is recorded, and the epoch planned afresh is not durable either.
+    Focus(
+        (
+            (("to commit",), ("_delay_commit",)),
+            (("epoch-config",), ("_wait",)),
+            (("to prepare",), _KILL),
+            (("sink is done",), ("_wait",)),
+            (("to commit",), ("_delay_commit",)),
+            (("sink is done",), _KILL),
+        ),
+        far=True,
+        modes=_BEHIND,
+    ),
     Focus(
         (
             (
@@ -141,6 +176,8 @@ FOCI = (
             ),
         )
     ),
+    # A server falls silent while there is nothing to do.
+    Focus(((("spark names commits/",), ("_freeze_server", "_cut_link")),), idle=0.7),
     # A server is lost with an epoch that is not durable, and another one while the query starts again.
     Focus(
         (
@@ -202,6 +239,7 @@ class World:
         self.delayed = draw.choice((0.0, 0.0, 0.1))  # how often a call is on its way for a while
         no_servers = draw.choice((0.0, 0.0, 0.3))
         self.no_servers = no_servers if focus is None or focus.no_servers is None else focus.no_servers
+        self.idle = IDLE if focus is None or focus.idle is None else focus.idle
         self.checks = Checks(self)
         self.links = Links(self.scheduler)
         self.disk = SimDisk(self.scheduler, self._file_changed, self._refuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from support.models.spark_logs import FakeSparkLogs
 from tailrace.commit.controller import Controller
 from tailrace.commit.log import CommitLog
+from tailrace.commit.row_counts import RowCount
 from tailrace.env.files.disk import Disk
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import FencedError
@@ -71,3 +73,23 @@ def test_an_overtaken_start_removes_nothing_that_the_newer_run_is_writing(tmp_pa
     assert theirs.exists() and left.exists()
     Controller.start(LocalStore(root), PLAN, FakeSparkLogs()).close()
     assert not theirs.exists() and not left.exists()
+
+
+def test_a_first_start_that_is_overtaken_leaves_the_plan_of_its_successors_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query was started on two machines, with other options: every start would be refused from then on."""
+    store, theirs = LocalStore(tmp_path / "state"), {"query": "overtaken", "option": 2}
+    monkeypatch.setattr("tailrace.commit.controller.QueryLock", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(contextlib.nullcontext, "release", lambda _: None, raising=False)
+    kept = Controller._kept_counts
+
+    def sleeps(self: Controller) -> dict[int, RowCount]:
+        monkeypatch.setattr(Controller, "_kept_counts", kept)
+        Controller.start(store, theirs, FakeSparkLogs()).commit(0, 0)
+        return kept(self)
+
+    monkeypatch.setattr(Controller, "_kept_counts", sleeps)
+    with pytest.raises(FencedError):
+        Controller.start(store, PLAN, FakeSparkLogs())
+    assert Controller.start(store, theirs, FakeSparkLogs([0], [0])).recovery_point.epoch == 0
