@@ -226,6 +226,14 @@ class Controller:
             late = behind(files, self._end)
         self._move_to_backup(late)
 
+    def was_skipped(self) -> bool:
+        """Whether Spark takes the epoch that it was to replay for done: a replaced driver's JVM has committed it since.
+
+        To be asked where Spark has run no epoch.
+        """
+        point = self.recovery_point
+        return point.planned > point.epoch and point.planned in self._spark_logs.epochs("commits")
+
     def begin(self, epoch: int, try_: int) -> None:
         """The deltas of this try are sealed, or will be before the next epoch changes anything."""
         self._phases.step(Attempt(epoch, try_), Phase.SEALED)

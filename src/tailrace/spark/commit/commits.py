@@ -240,6 +240,7 @@ class Commits:
 
     def close(self) -> BaseException | None:
         """Finish the commits that have begun. Gives the reason why some epoch did not become durable, or None."""
+        stopped = self._stopping.is_set()
         self._stopping.set()
         until = clock.monotonic() + self._timeout_s
         for worker in (self._recorder, self._worker, self._cleaner):
@@ -249,6 +250,11 @@ class Commits:
                 last.exception(max(0.0, until - clock.monotonic()))
             except TimeoutError:
                 return CheckpointError(self._too_long("The commits under way did not end", self._timeout_s))
+        if self._newest is None and not stopped and self._controller.was_skipped():
+            return RewindNeeded(
+                f"Spark has ended without epoch {self._replayed}, which is not durable: a driver that this one has "
+                "replaced has committed it in Spark's logs meanwhile"
+            )
         return next((error for _, commit in self._begun if (error := commit.exception()) is not None), None)
 
     def _raise_failed(self) -> None:

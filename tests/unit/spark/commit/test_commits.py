@@ -344,3 +344,18 @@ def test_rows_are_counted_only_of_a_plan_that_is_recorded(
         commits.begin(order(number))
     commits.close()
     assert counted == [0]
+
+
+@pytest.mark.parametrize(("committed", "stopped"), [(True, False), (False, False), (True, True)])
+def test_an_epoch_that_spark_skips_is_not_taken_for_durable(
+    tmp_path: Path, fleet: Fleet, committed: bool, stopped: bool
+) -> None:
+    """A replaced driver commits it when its successor has looked at Spark's logs: the source ends without an epoch."""
+    logs = spark_logs((), (0,))
+    controller = Controller.start(LocalStore(tmp_path), {"q": 1}, logs)
+    commits = Commits(controller, fleet, CommitMode.ASYNC)  # type: ignore[arg-type]
+    logs.commits += [0] * committed
+    if stopped:
+        commits.stop()
+    assert isinstance(commits.close(), RewindNeeded) == (committed and not stopped)
+    controller.close()
