@@ -105,7 +105,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("objects",),
         ("manifest",),
         ("log", "compaction"),
-        ("recovery",),
+        ("recovery", "savepoints"),
         ("controller", "inspect"),
     ),
     "server": (("transport",), ("checkpoint", "hints"), ("epoch",), ("process",)),

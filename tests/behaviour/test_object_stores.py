@@ -12,11 +12,14 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from support.models.saved_query import Query
 from support.models.spark_logs import spark_logs
 from support.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
 from tailrace.cli import app
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import read_sections, write_object
+from tailrace.commit.savepoints.moving import copy_savepoint, restore_savepoint
+from tailrace.commit.savepoints.savepoint import make_savepoint, savepoints
 from tailrace.commit.spark_logs.log_files import BACKUP, SparkLogObjects
 from tailrace.env.randomness import short_id
 from tailrace.env.stores import cloud_store
@@ -225,6 +228,18 @@ def test_a_store_that_refuses_says_where_and_what_to_check(s3_options) -> None:
     wrong = open_store("s3://state/x", {**s3_options, "secret_access_key": "wrong"})
     with pytest.raises(CheckpointError, match=r"s3://state/x/a: .*credentials"):
         wrong.put("a", [b""])
+
+
+def test_a_savepoint_is_copied_to_a_store_and_back(store, tmp_path) -> None:
+    query = Query(tmp_path / "query")
+    query.run(4)
+    copy_savepoint(query.store, make_savepoint(query.store, query.place, "a"), store)
+    back = Query(tmp_path / "back")
+    (saved,) = savepoints(store)
+    restore_savepoint(store, saved, back.store)
+    assert {ref.name: back.store.get(ref.name) for ref in saved.manifest.objects} == {
+        ref.name: query.store.get(ref.name) for ref in saved.manifest.objects
+    }
 
 
 def test_a_checkpoint_in_s3_can_be_looked_into(s3_options, monkeypatch, tmp_path) -> None:

@@ -14,7 +14,7 @@ from typing import NoReturn
 from rich.panel import Panel
 from rich.text import Text
 
-from tailrace.cli import checkpoint, espbench, serve, state, workloads
+from tailrace.cli import checkpoint, espbench, savepoint, serve, state, workloads
 from tailrace.cli.app import app, err
 from tailrace.cli.bench import commands, prefetch
 from tailrace.cli.gadget import analysis, generate, replay
@@ -30,6 +30,7 @@ __all__ = [
     "main",
     "prefetch",
     "replay",
+    "savepoint",
     "serve",
     "state",
     "workloads",

@@ -34,6 +34,11 @@ bench = _group(
 checkpoint = _group(
     "checkpoint", "Inspect the checkpoint of a query.", "tailrace checkpoint inspect /data/checkpoints/counts"
 )
+savepoint = _group(
+    "savepoint",
+    "Name an epoch of a query to keep it, copy it elsewhere, and start queries from it.",
+    "tailrace savepoint create /data/checkpoints/counts before-deploy  ·  tailrace savepoint list s3://bucket/saved",
+)
 gadget = _group(
     "gadget",
     "Measure any state store with the access patterns of streaming operators.",

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tailrace.env.stores.object_store import ObjectStore
 
 
-_Location = Annotated[
+Location = Annotated[
     str, typer.Argument(help="The query's checkpointLocation: a path, s3://, gs:// or az://.", show_default=False)
 ]
-_State = Annotated[
+State = Annotated[
     str | None, typer.Option(help="Its stateLocation, where that is not beside the checkpoint.", show_default=False)
 ]
 
@@ -30,8 +30,8 @@ _State = Annotated[
     "s3://bucket/counts --json"
 )
 def inspect(
-    location: _Location,
-    state: _State = None,
+    location: Location,
+    state: State = None,
     local: Annotated[
         str | None, typer.Option(help="Its localLocation, where that was given, on this machine.", show_default=False)
     ] = None,
@@ -43,7 +43,7 @@ def inspect(
     from tailrace.env.stores.local_copy import copies_of  # lazy: see cli.app
     from tailrace.env.stores.location import is_remote  # lazy: see cli.app
 
-    spark, store, folder = _opened(location, state)
+    spark, store, folder = opened(location, state)
     copies = copies_of(store, local, sweep=False) if is_remote(store) else None
     found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"), copies, folder)
     if as_json:
@@ -79,9 +79,9 @@ def inspect(
 
 @checkpoint.command("go-back", epilog="Example:  tailrace checkpoint go-back /data/checkpoints/counts 41")
 def go_back(
-    location: _Location,
+    location: Location,
     epoch: Annotated[int, typer.Argument(help="One of those that `inspect` lists as durable.", show_default=False)],
-    state: _State = None,
+    state: State = None,
 ) -> None:
     """Have the query continue from an older epoch, which is still kept: where newer state is gone or damaged.
 
@@ -91,7 +91,7 @@ def go_back(
     from tailrace.commit.plan_file import read_plan  # lazy: see cli.app
     from tailrace.errors import CheckpointError  # lazy: see cli.app
 
-    _, store, folder = _opened(location, state)
+    _, store, folder = opened(location, state)
     if (plan := read_plan(store)) is None:
         raise CheckpointError(f"There is no state at {store.uri}. Say with --state where the query's stateLocation is.")
     controller = Controller.start(store, plan, folder, retain=sys.maxsize, go_back_to=epoch)
@@ -101,7 +101,7 @@ def go_back(
     out.print(f"The query continues behind epoch {epoch} when it is started. {again}")
 
 
-def _opened(location: str, state: str | None) -> tuple[ObjectStore, ObjectStore, SparkLogPlace]:
+def opened(location: str, state: str | None) -> tuple[ObjectStore, ObjectStore, SparkLogPlace]:
     """Spark's checkpoint, the state, and the checkpoint once more as the place of Spark's logs."""
     from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects  # lazy: see cli.app
     from tailrace.env.stores.local_store import LocalStore  # lazy: see cli.app

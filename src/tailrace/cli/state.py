@@ -27,6 +27,9 @@ def state_sql(
     ],
     query: Annotated[str, typer.Argument(help="SQL as DuckDB has it. Each operator is a table.")] = "SHOW TABLES",
     epoch: Annotated[int | None, typer.Option(help="An epoch that is kept.", show_default="the newest")] = None,
+    savepoint: Annotated[
+        str | None, typer.Option(help="A savepoint that lies there, by its name.", show_default=False)
+    ] = None,
     since: Annotated[
         int | None,
         typer.Option(help="An older epoch that is kept: adds tables OPERATOR_changes.", show_default=False),
@@ -47,7 +50,7 @@ def state_sql(
         from tailrace.state_table.sql import sql  # lazy: see cli.app
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error}: install it with pip install 'tailrace[sql]'") from error
-    state = open_state(location, epoch=epoch, skip_damaged=skip_damaged)
+    state = open_state(location, epoch=epoch, savepoint=savepoint, skip_damaged=skip_damaged)
     with sql(state, query, records=records, since=since) as found:
         if as_json:
             for batch in found:

@@ -35,6 +35,7 @@ from tailrace.commit.recovery.rebuild import LogsEnd, behind, changed_at_start, 
 from tailrace.commit.recovery.recovery_point import RecoveryPoint, SparkLogs
 from tailrace.commit.recovery.start import CheckManifest, ComparePlans, Start, StartRequest, decide_start, look_first
 from tailrace.commit.row_counts import RowCount, put_counts, take_counts
+from tailrace.commit.savepoints.savepoint import Pins
 from tailrace.commit.spark_logs.records import Listing, put_record, record_names, recorded_bytes, take_record
 from tailrace.env.randomness import new_run_id
 from tailrace.env.stores.location import probe_put_if_absent
@@ -65,6 +66,7 @@ class Controller:
         self._recorded: list[int] = []  # epochs whose config was recorded
         self._fence = -1  # its number in the log
         self._counts: dict[int, RowCount] = {}  # by epoch, of the newest two
+        self._pins = Pins(store)
         self._floor = 0
         self._kept_from = 0  # no run before this one deletes this epoch or a later one
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
@@ -307,7 +309,7 @@ class Controller:
         return found[0]
 
     def clean(self) -> None:
-        """Delete entries and objects that only older epochs need. No listing: cheap enough for every epoch."""
+        """Delete entries and objects that only older epochs need. Only savepoints are listed, where objects go."""
         self._forget_epoch_configs()
         with self._guard:
             chain = self._chain()[: self._retain]
@@ -319,7 +321,7 @@ class Controller:
         unneeded = sorted(set().union(*(manifest.needs for manifest in dropped)) - needed)
         # Not under the guard: a commit that comes meanwhile lists what the kept ones do, and its own delta.
         self._log.delete([manifest.number for manifest in dropped])
-        self._store.delete(unneeded)
+        self._store.delete(self._pins.without(unneeded))
         with self._guard:
             for manifest in dropped:
                 del self._known[manifest.number]
@@ -434,7 +436,7 @@ class Controller:
         needed = set().union(*(manifest.needs for manifest in self._known.values()))
         if self._end is not None and self._end.record is not None:
             needed.add(self._end.record.name)  # until this run has one of its own
-        self._store.delete([name for name in found if name not in needed])
+        self._store.delete(self._pins.without(name for name in found if name not in needed))
         forget_epoch_configs(self._store, self.recovery_point.epoch + 1)
 
     def _before(self, epoch: int) -> Manifest:

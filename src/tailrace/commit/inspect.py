@@ -13,6 +13,7 @@ from tailrace.commit.log import CommitLog, Damaged, Entry, Fence, History
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.recovery.rebuild import behind, differing, logs_end, refuse_other_query
 from tailrace.commit.recovery.recovery_point import RecoveryDecision, decide
+from tailrace.commit.savepoints.savepoint import Pins
 from tailrace.commit.spark_logs.log_files import SparkLogPlace
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import TailraceError
@@ -56,6 +57,7 @@ class Inspection:
     refusal: str
     moved: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    held: frozenset[str] = frozenset()  # objects that savepoints hold
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -73,7 +75,7 @@ class Inspection:
     @property
     def orphans(self) -> tuple[str, ...]:
         """Left by crashes, or of an epoch that is being committed."""
-        return tuple(sorted(self.objects.keys() - self.needed))
+        return tuple(sorted(self.objects.keys() - self.needed - self.held))
 
     @property
     def epochs(self) -> tuple[Acknowledged, ...]:
@@ -189,18 +191,20 @@ def inspect(
     except TailraceError as error:
         refusal = str(error)
     records = (filenames.epoch_config_epoch(each.name) for each in store.list(filenames.EPOCH_CONFIG_PREFIX))
+    objects = _sizes(store)
     return Inspection(
         state=store.uri,
         commits=tuple(commits),
         offsets=tuple(offsets),
         entries=tuple(entries),
-        objects=_sizes(store),
+        objects=objects,
         copies={} if copies is None else _sizes(copies),
         epoch_config=tuple(epoch for epoch in records if epoch is not None),
         recovery_point=recovery_point,
         refusal=refusal,
         moved=tuple(moved),
         written=tuple(written),
+        held=frozenset(objects.keys() - Pins(store).without(objects)),
     )
 
 

@@ -28,6 +28,13 @@ def short_id() -> str:
     return _hex.current(4)
 
 
+def new_uuid() -> str:
+    """A random one, as Spark names queries."""
+    digits = _hex.current(16)
+    digits = f"{digits[:12]}4{digits[13:16]}{'89ab'[int(digits[16], 16) % 4]}{digits[17:]}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def fraction() -> float:
     """Between 0 and 1: to spread over time what many would do at the same moment."""
     return int(_hex.current(4), 16) / (1 << 32)

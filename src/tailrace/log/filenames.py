@@ -16,6 +16,7 @@ PLAN_NAME = "plan.json"
 COUNTS_PREFIX = "row-counts/"
 SINKS_PREFIX = "sinks/"
 SPARK_RECORD_PREFIX = "spark-logs/"
+SAVEPOINT_PREFIX = "savepoints/"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
 _DELTA = re.compile(r"objects/(\d{20})-[0-9a-f]{16}-\d{4}-.+\.delta")
@@ -23,6 +24,7 @@ _LATE = re.compile(r"late-rows/(\d{20})-([0-9a-f]{16})-[0-9-]+\.rows")
 _EPOCH_CONFIG = re.compile(r"epoch-config/(\d{20})\.json")
 _SINK_MANIFEST = re.compile(r"sinks/[a-z]+/(\d{20})\.json")
 _SPARK_RECORD = re.compile(r"spark-logs/(\d{20})-(\d{20})\.json")
+_SAVEPOINT = re.compile(r"savepoints/(.+)-[0-9a-f]{8}\.json")
 _SERVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN = re.compile(r"[0-9a-f]{16}")
 
@@ -107,6 +109,17 @@ def spark_record_parts(name: str) -> tuple[int, int] | None:
     """Epoch and fence of such a record; ``None`` where the name is not one."""
     found = _SPARK_RECORD.fullmatch(name)
     return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def savepoint_name(name: str, unique: str) -> str:
+    """``unique``: a savepoint that is deleted and made again is another one."""
+    return f"{SAVEPOINT_PREFIX}{name}-{unique}.json"
+
+
+def savepoint_of(name: str) -> str | None:
+    """The savepoint's own name; ``None`` where the object is none."""
+    found = _SAVEPOINT.fullmatch(name)
+    return found.group(1) if found else None
 
 
 def _checked(run: str, server: str | int) -> str:

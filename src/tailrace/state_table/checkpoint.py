@@ -18,7 +18,7 @@ from tailrace.errors import CheckpointError
 from tailrace.operators.registry import description_of, spec_from_json, state_view_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.state_table.changes import StateChanges
-from tailrace.state_table.location import found_state, kept_epochs
+from tailrace.state_table.location import found_savepoint, found_state, kept_epochs
 from tailrace.state_table.operator_state import Damage, OperatorState
 
 SHOWN_MAX = 8
@@ -151,15 +151,21 @@ def open_state(
     location: str,
     *,
     epoch: int | None = None,
+    savepoint: str | None = None,
     skip_damaged: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> SavedState:
     """What a query has kept, read without the query and without Spark. Changes nothing; the query may be running.
 
     ``location``: the query's ``checkpointLocation``, or its ``stateLocation``: a path, ``s3://``, ``gs://``, ``az://``
-    or ``hdfs://``. ``epoch``: one that is kept; the newest durable one where it is not given. ``skip_damaged``: shards
-    that need a damaged object are left out, and listed in ``damage``. ``options``: of the object store.
+    or ``hdfs://``. ``epoch``: one that is kept; the newest durable one where it is not given. ``savepoint``: the name
+    of one that lies there. ``skip_damaged``: shards that need a damaged object are left out, and listed in ``damage``.
+    ``options``: of the object store.
     """
+    if savepoint is not None:
+        store, saved = found_savepoint(location, savepoint, options)
+        state = SavedState(location, store, saved.plan, [saved.manifest], saved.manifest, [] if skip_damaged else None)
+        return state if epoch is None else state.at(epoch)
     store, plan = found_state(location, options)
     kept = kept_epochs(store)
     state = SavedState(location, store, plan, kept, kept[0] if kept else EMPTY, [] if skip_damaged else None)

@@ -11,6 +11,7 @@ from typing import Any
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.plan_file import read_plan
+from tailrace.commit.savepoints.savepoint import Savepoint, kept_manifests, savepoint_files, savepoints
 from tailrace.env.stores.location import open_store
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError
@@ -32,19 +33,25 @@ def found_state(location: str, options: Mapping[str, str] | None = None) -> tupl
     )
 
 
+def savepoints_at(location: str, options: Mapping[str, str] | None = None) -> tuple[ObjectStore, list[Savepoint]]:
+    """All savepoints, and the store that they lie in. ``location``: of a checkpoint, of its state, or of copies."""
+    stores = [open_store(place, options) for place in (location, f"{location.rstrip('/')}/{STATE_FOLDER}")]
+    store = next((each for each in stores if savepoint_files(each)), stores[0])
+    return store, savepoints(store)
+
+
+def found_savepoint(
+    location: str, name: str, options: Mapping[str, str] | None = None
+) -> tuple[ObjectStore, Savepoint]:
+    """One of them."""
+    store, found = savepoints_at(location, options)
+    for each in found:
+        if each.name == name:
+            return store, each
+    known = ", ".join(each.name for each in found) or "none"
+    raise CheckpointError(f"There is no savepoint {name!r} at {location}: there is {known}.")
+
+
 def kept_epochs(store: ObjectStore) -> list[Manifest]:
     """The newest durable epoch and those before it that are kept, newest first."""
-    log = CommitLog(store)
-    history = log.read()
-    found: list[Manifest] = []
-    manifest = history.newest
-    if manifest is None and history.damaged:
-        raise history.damaged[0].error
-    while manifest is not None:
-        found.append(manifest)
-        try:
-            entry = log.entry(manifest.parent)
-        except FileNotFoundError:
-            break
-        manifest = entry if isinstance(entry, Manifest) else None
-    return found
+    return kept_manifests(CommitLog(store))

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.log import CommitLog
-from tailrace.commit.manifest import Manifest
+from tailrace.commit.manifest import NO_ENTRY, Manifest
 from tailrace.commit.objects import READ_AHEAD_BYTES, ObjectRef, ShardSections, open_object, sections_by_shard
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError, CorruptionError
@@ -201,8 +201,10 @@ class OperatorState:
             opened.lost.add(shard)
 
     def _damaged(self, error: CorruptionError, name: str, shards: list[int]) -> None:
+        number = self._manifest.number
         try:
-            CommitLog(self._store).entry(self._manifest.number)
+            if number != NO_ENTRY:  # a savepoint's
+                CommitLog(self._store).entry(number)
         except FileNotFoundError:
             raise CheckpointError(
                 f"Epoch {self.epoch} was cleaned at {self._store.uri} while operator {self.name} was read: the query "

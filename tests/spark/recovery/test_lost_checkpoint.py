@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from support.queries.engines import check
 from support.queries.simple import ROLLING, Scripted, Seen, batches
 from tailrace.cli.checkpoint import go_back
+from tailrace.cli.savepoint import create, restore
 from tailrace.commit.controller import Controller
 from tailrace.commit.log import CommitLog
 from tailrace.commit.spark_logs.log_files import BACKUP
@@ -75,6 +76,22 @@ def test_a_query_goes_back_where_newer_state_is_damaged(query: Elsewhere) -> Non
     assert query.seen.again == [4, 5]
     assert sorted(query.output.tables) == list(range(7))
     query.check()
+
+
+def test_a_query_is_started_from_a_savepoint(query: Elsewhere, tmp_path: Path) -> None:
+    """It runs the epochs behind that, with the rows that the first query had in them, and has an id of its own."""
+    every = batches(5, rows=10)
+    query.feed(every[:3])
+    query.runs()
+    create(str(query.checkpoint), "middle", state=str(query.state))
+    query.feed(every[3:])
+    query.runs()
+    restore(str(query.state), "middle", str(tmp_path / "new"))
+    first, query.checkpoint = query.checkpoint, tmp_path / "new"
+    query.run()
+    assert query.seen.again == [3, 4]
+    query.check()
+    assert (first / "metadata").read_bytes() != (query.checkpoint / "metadata").read_bytes()
 
 
 def newest(query: Elsewhere, log: str, count: int = 1) -> list[Path]:

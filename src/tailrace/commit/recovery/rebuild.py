@@ -74,7 +74,8 @@ def logs_end(folder: SparkLogPlace, store: ObjectStore, history: History, reread
         return LogsEnd(d, d + 1, record.listing, record)
     if newest is None:
         return LogsEnd(NO_EPOCH, NO_EPOCH, {})
-    committed = d if is_whole(folder.read(f"commits/{d}")) else d - 1
+    commit = f"commits/{d}"  # listed where the state was made of a savepoint
+    committed = d if commit in newest.spark_logs or is_whole(folder.read(commit)) else d - 1
     return LogsEnd(committed, d, newest.spark_logs)
 
 

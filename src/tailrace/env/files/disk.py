@@ -17,6 +17,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import pwd
 import shutil
 import socket
 from collections.abc import Iterable, Iterator
@@ -240,6 +241,14 @@ def process_id() -> int:
 
 def host_name() -> str:
     return socket.gethostname()
+
+
+def user_name() -> str:
+    """Who runs this process, or the number where it has no name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"
 
 
 def is_this_machine(host: str) -> bool:
