@@ -185,6 +185,31 @@ def test_a_list_of_files_that_goes_before_spark_reads_it(query: Elsewhere, monke
     query.check()
 
 
+@pytest.mark.long
+def test_an_epoch_that_a_replaced_driver_commits_late_is_run_again(
+    query: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not durable, and Spark takes it for done. There are no more rows, so Spark ends without it."""
+    query.feed(batches(4, rows=10))
+    query.runs()
+    log = CommitLog(LocalStore(query.state))
+    last = log.read().newest
+    assert last is not None and last.epoch == 3
+    log.delete([last.number])
+    trim, committed = Controller.trim_spark_logs, []
+
+    def and_commit(self: Controller) -> None:
+        trim(self)
+        if not committed:
+            committed.append(shutil.copy(query.checkpoint / BACKUP / "commits/3", query.checkpoint / "commits/3"))
+
+    monkeypatch.setattr(Controller, "trim_spark_logs", and_commit)
+    query.runs()
+    newest = log.read().newest
+    assert committed and query.seen.again == [3] and newest is not None and newest.epoch == 3
+    query.check()
+
+
 def test_another_querys_checkpoint_is_refused(query: Elsewhere, tmp_path: Path) -> None:
     query.feed(batches(2, rows=10))
     query.runs()
