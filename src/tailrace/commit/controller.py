@@ -345,7 +345,11 @@ class Controller:
         self.fence_name = filenames.entry_name(self._fence)
         self._go_back(request.go_back_to)
         request = replace(request, go_back_to=None)
-        start = decide_start(self._log, self._store, self._spark_logs, request, self._fence)
+        try:
+            start = decide_start(self._log, self._store, self._spark_logs, request, self._fence)
+        except CheckpointError:
+            self._log.check_newest(self._run)  # what was read is that of a newer run, and fits together for that one
+            raise
         self._recovery_point, self._end = start.point, start.end
         self._phases = Phases(start.point.epoch)
         self._make_logs_end(start)

@@ -36,7 +36,7 @@ class Links:
         self._scheduler = scheduler
         self._cuts: list[_Cut] = []
         self._failing: dict[str, bool] = {}  # the call that fails next, and whether it has worked by then
-        self._delayed: set[str] = set()  # the calls that are next on their way for a while
+        self._delayed: dict[str, float] = {}  # the calls that are next on their way for a while: for how long
 
     def cut(self, machines: int) -> list[int]:
         """Cut the link to one of the machines, or all: which."""
@@ -64,15 +64,12 @@ class Links:
         """Whether this call fails: False before it has worked, True after that; None: not at all."""
         return self._failing.pop(call, None)
 
-    def delay_one(self, call: str) -> None:
-        """The next such call is on its way for a while."""
-        self._delayed.add(call)
+    def delay_one(self, call: str, seconds: float) -> None:
+        """The next such call is on its way for so long."""
+        self._delayed[call] = seconds
 
     def delay_s(self, call: str) -> float:
-        if call not in self._delayed:
-            return 0.0
-        self._delayed.remove(call)
-        return self._scheduler.random.choice((0.5, 3.0))
+        return self._delayed.pop(call, 0.0)
 
     def is_whole(self, machine: int) -> bool:
         return not any(cut.machine == machine for cut in self._cuts)

@@ -101,7 +101,7 @@ FOCI = (
     # A driver sleeps while it writes its files, until its successors have decided, shown and forgotten that epoch.
     Focus(
         (
-            (("put _tailrace/", "spark writes"), ("_freeze_driver",)),
+            (("put _tailrace/", "spark writes"), ("_freeze_driver_for_long",)),
             (("sink is done",), ("_wait",)),
             (("sink is done",), ("_wait",)),
         ),
@@ -139,25 +139,27 @@ FOCI = (
     # A driver sleeps before it records an epoch's config, until its successor's is gone with that epoch.
     Focus(
         (
-            (("put if absent epoch-config",), ("_freeze_driver",)),
+            (("put if absent epoch-config",), ("_freeze_driver_for_long",)),
             (("sink is done",), ("_wait",)),
             (("sink is done",), ("_wait",)),
         ),
         far=True,
         modes=_BEHIND,
+        weight=2,
     ),
     # The config of an epoch that a rewind takes back is recorded, and the epoch planned afresh is not durable either.
     Focus(
         (
-            (("to commit",), ("_delay_commit",)),
-            (("epoch-config",), ("_wait",)),
-            (("to prepare",), _KILL),
+            (("to commit",), ("_delay_commit_for_long",)),
+            (("put if absent epoch-config",), ("_wait",)),
+            (("put row-counts/",), _KILL),
             (("sink is done",), ("_wait",)),
-            (("to commit",), ("_delay_commit",)),
+            (("to commit",), ("_delay_commit_for_long",)),
             (("sink is done",), _KILL),
         ),
         far=True,
         modes=_BEHIND,
+        weight=2,
     ),
     Focus(
         (
@@ -177,7 +179,7 @@ FOCI = (
         )
     ),
     # A server falls silent while there is nothing to do.
-    Focus(((("spark names commits/",), ("_freeze_server", "_cut_link")),), idle=0.7),
+    Focus(((("spark names commits/",), ("_freeze_server_for_long",)), (("sink is done",), ("_wait",))), idle=1.0),
     # A server is lost with an epoch that is not durable, and another one while the query starts again.
     Focus(
         (
@@ -549,24 +551,31 @@ class World:
             self.scheduler.kill(self.scheduler.random.choice(living).process)
 
     def _freeze_driver(self) -> None:
+        self._freeze_driver_for(self.scheduler.random.choice((2.0, 10.0, 60.0)))
+
+    def _freeze_driver_for_long(self) -> None:
+        self._freeze_driver_for(60.0)
+
+    def _freeze_driver_for(self, seconds: float) -> None:
         driver = self.drivers[-1]
-        if driver.process.dead or self._starting:
-            return
-        self.scheduler.freeze(driver.process)
-        self.scheduler.later(
-            self.scheduler.random.choice((2.0, 10.0, 60.0)), lambda: self.scheduler.thaw(driver.process)
-        )
-        self._start_soon()
+        if not driver.process.dead and not self._starting:
+            self.scheduler.freeze(driver.process)
+            self.scheduler.later(seconds, lambda: self.scheduler.thaw(driver.process))
+            self._start_soon()
 
     def _freeze_server(self) -> None:
+        self._freeze_server_for(self.scheduler.random.choice((1.0, 20.0, 60.0)))
+
+    def _freeze_server_for_long(self) -> None:
+        self._freeze_server_for(60.0)
+
+    def _freeze_server_for(self, seconds: float) -> None:
         living = [server for server in self.servers if not server.process.dead and not server.process.frozen]
         if living:
             server = self.scheduler.random.choice(living)
             server.troubled = True
             self.scheduler.freeze(server.process)
-            self.scheduler.later(
-                self.scheduler.random.choice((1.0, 20.0, 60.0)), lambda: self.scheduler.thaw(server.process)
-            )
+            self.scheduler.later(seconds, lambda: self.scheduler.thaw(server.process))
 
     def _lose_power(self) -> None:
         """Of the machine with the shared disk, and everything with it, or of a machine of servers."""
@@ -596,7 +605,10 @@ class World:
             server.troubled = server.troubled or server.machine in machines
 
     def _delay_commit(self) -> None:
-        self.links.delay_one("commit")
+        self.links.delay_one("commit", self.scheduler.random.choice((0.5, 3.0)))
+
+    def _delay_commit_for_long(self) -> None:
+        self.links.delay_one("commit", 20.0)
 
     def _delay_record(self) -> None:
         if self.far is not None:

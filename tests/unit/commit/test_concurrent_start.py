@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.models.spark_logs import FakeSparkLogs
+from tailrace.commit import controller as controllers
 from tailrace.commit.controller import Controller
 from tailrace.commit.log import CommitLog
 from tailrace.commit.row_counts import RowCount
@@ -75,13 +75,40 @@ def test_an_overtaken_start_removes_nothing_that_the_newer_run_is_writing(tmp_pa
     assert not theirs.exists() and not left.exists()
 
 
+class NoLock:
+    """Two machines do not see each other's."""
+
+    def release(self) -> None:
+        pass
+
+
+def test_an_overtaken_start_says_so_where_what_it_reads_fits_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer run goes on between its look at the log and at Spark's logs: nothing is wrong with these."""
+    monkeypatch.setattr(controllers, "QueryLock", lambda *_: NoLock())
+    store = LocalStore(tmp_path / "state")
+    Controller.start(store, PLAN, FakeSparkLogs()).commit(0, 0)
+
+    class Overtaken(FakeSparkLogs):
+        def epochs(self, log: str) -> list[int]:
+            if log == "commits" and CommitLog(store).numbers() == [0, 1, 2]:  # behind this start's fence
+                newer = Controller.start(store, PLAN, FakeSparkLogs([0], [0]))
+                for epoch in (1, 2, 3):
+                    newer.commit(epoch, 0)
+                self.commits, self.offsets = [0, 1, 2, 3], [0, 1, 2, 3]
+            return super().epochs(log)
+
+    with pytest.raises(FencedError):
+        Controller.start(store, PLAN, Overtaken([0], [0]))
+
+
 def test_a_first_start_that_is_overtaken_leaves_the_plan_of_its_successors_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The query was started on two machines, with other options: every start would be refused from then on."""
     store, theirs = LocalStore(tmp_path / "state"), {"query": "overtaken", "option": 2}
-    monkeypatch.setattr("tailrace.commit.controller.QueryLock", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(contextlib.nullcontext, "release", lambda _: None, raising=False)
+    monkeypatch.setattr(controllers, "QueryLock", lambda *_: NoLock())
     kept = Controller._kept_counts
 
     def sleeps(self: Controller) -> dict[int, RowCount]:
