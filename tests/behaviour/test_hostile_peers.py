@@ -43,7 +43,7 @@ from tailrace.server.transport.server_config import ProcessConfig, ServerAddress
 from tailrace.server.transport.stage_messages import StageKey, StageReceipt
 from tailrace.server.transport.wire import TOKEN_HEADER, decode, encode
 from tailrace.spark.tasks.ingest import IngestTask
-from tailrace.spark.tasks.late_rows import LatePlace
+from tailrace.spark.tasks.row_objects import RowsPlace
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 CALLS = 50_000 if LONG else 3000
@@ -370,7 +370,7 @@ def test_noise_on_the_grpc_socket(server: Server) -> None:
 def test_what_holds_secrets_does_not_show_them(tmp_path: Path) -> None:
     """Whatever is put into a log or an error by its repr: configs, the tasks that Spark ships, their plans."""
     common = config(tmp_path, store_options={"AWS_SECRET_ACCESS_KEY": PASSWORD})
-    place = LatePlace(common.store_uri, common.store_options)
+    place = RowsPlace(common.store_uri, common.store_options)
     whole = ProcessConfig("s", "/d", "h", 1, "1", common)
     task = IngestTask("{}", (), common.access, place)
     for each in (common, common.access, place, whole, task):

@@ -27,7 +27,11 @@ POINTS = ("rows", "commit", "done")
 Make = Callable[..., Case]
 
 
-@pytest.fixture(params=CASES)
+KINDS = {**{name: name for name in CASES if name != "dbapi"}, "sqlite3": "dbapi", "psycopg": "dbapi"}
+"""By the kind of table its format."""
+
+
+@pytest.fixture(params=[*list(KINDS)[:-1], pytest.param("psycopg", marks=pytest.mark.long)])
 def make(request: pytest.FixtureRequest, short_path: Path) -> Make:
     """Makes an empty table of the kind."""
 
@@ -36,9 +40,14 @@ def make(request: pytest.FixtureRequest, short_path: Path) -> Make:
         place = {"path": str(short_path / name), "table": name, "upsert": "yes" if upsert else ""}
         if request.param == "postgresql":
             place["url"] = request.getfixturevalue("postgres").url
+        if request.param == "psycopg":
+            url = request.getfixturevalue("postgres").url
+            place |= {"module": "psycopg", "connect": json.dumps({"conninfo": url})}
+        if request.param == "sqlite3":
+            place |= {"module": "sqlite3", "connect": json.dumps({"database": f"{short_path}/{name}.db"})}
         if request.param == "kafka":
             place["bootstrap"] = request.getfixturevalue("kafka").bootstrap
-        case = CASES[request.param](place)
+        case = CASES[KINDS[request.param]](place)
         case.create(columns)
         return case
 
@@ -88,6 +97,24 @@ def test_an_epoch_without_rows(make: Make) -> None:
     table.write(1, iter([empty]), nothing)
     assert case.read() == []
     assert table.open(Owner("query", 0)) == 1
+
+
+def test_changes_take_rows_away(make: Make) -> None:
+    """The last one of each key counts; what a row was before is passed over."""
+    schema, case = pa.schema([*SCHEMA, pa.field("_change_type", pa.string())]), make(upsert=True)
+    table = case.table(schema, upsert=True)
+    table.open(Owner("query", 0))
+    epochs = [
+        [(k, k, "new", "insert") for k in range(6)],
+        [(1, 1, "new", "delete"), (2, 2, "new", "update_preimage"), (2, 20, "two", "update_postimage")],
+        [(3, 3, "new", "delete"), (3, 30, "again", "insert"), (7, 7, "new", "insert"), (7, 7, "new", "delete")],
+        [(9, 9, "none", "delete"), (1, 10, "back", "insert"), (5, 5, "new", "update_preimage")],
+    ]
+    for epoch, rows in enumerate(epochs):
+        table.write(epoch, batches(rows, schema), nothing)
+    table.close()
+    kept = [(0, 0, "new"), (1, 10, "back"), (2, 20, "two"), (3, 30, "again"), (4, 4, "new"), (5, 5, "new")]
+    assert sorted(case.read()) == kept
 
 
 @pytest.mark.parametrize("asleep", POINTS)
@@ -200,7 +227,7 @@ def test_kills(make: Make, upsert: bool, short_path: Path) -> None:
     with log.open("w") as errors:
         dying = subprocess.Popen(
             [sys.executable, str(CHILD)],
-            env={**os.environ, "PYTHONPATH": str(CHILD.parents[2])},
+            env={**os.environ, "PYTHONPATH": f"{CHILD.parents[2]}:{os.environ.get('PYTHONPATH', '')}"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -16,13 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from support.processes import NoLock
 from support.queries.engines import tailrace_stream
 from support.queries.simple import ROLLING, SCHEMA
 from support.session import session_builder
 from tailrace.commit import controller as controllers
 from tailrace.commit.sink_manifest import SinkManifests
 from tailrace.spark.commit.commits import Commits
-from tailrace.spark.query import runtime
+from tailrace.spark.query import start
 from tailrace.spark.sinks.files.places import HadoopPlace, LocalPlace
 from tailrace.spark.sinks.files.sink import FileSink
 from tailrace.testing import ScriptedSource
@@ -35,14 +36,6 @@ STEPS: dict[str, tuple[tuple[type, str], ...]] = {
     "file": ((HadoopPlace, "_move_file"),),
 }
 """By the functions that do them. ``+`` before a step: when it is done, else when it is about to be."""
-
-
-class NoLock:
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
 
 
 def die() -> None:
@@ -84,7 +77,7 @@ def kill(step: str) -> None:
 def main() -> None:
     config = json.loads(sys.argv[1])
     root, out = Path(config["root"]), config["out"]
-    controllers.QueryLock = runtime.QueryLock = NoLock  # type: ignore[misc,assignment]
+    controllers.QueryLock = start.QueryLock = NoLock  # type: ignore[misc,assignment]
     if "freeze" in config:
         freeze(config["freeze"], root, Path(out))
     if "kill" in config:

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from support.processes import Sandbox, wait_until
+from support.processes import NoLock, Sandbox, wait_until
 from support.queries.engines import tailrace_stream
 from support.queries.file_readers import check_readers, rows_found, rows_wanted
 from support.queries.simple import ROLLING, Scripted, batches
@@ -23,7 +23,7 @@ from tailrace.env.randomness import short_id
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.lab.servers.s3 import REGION, S3Server
 from tailrace.lab.servers.s3a import s3a_confs
-from tailrace.spark.query import runtime
+from tailrace.spark.query import start
 from tailrace.spark.sinks.contract import SinkEpoch, SinkRun
 from tailrace.spark.sinks.files.places import LocalPlace
 from tailrace.spark.sinks.files.publication import Publication
@@ -31,16 +31,6 @@ from tailrace.testing import expected
 
 CHILD = Path(__file__).parent / "child_file_sink.py"
 COLUMNS = ("k", "total", "n")
-
-
-class NoLock:
-    """Of a driver on another machine."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -60,7 +50,7 @@ def test_a_driver_that_was_replaced_wakes_up_in_its_sink(
     spark: SparkSession, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is past the gate of epoch 2, and writes when its successor has committed that epoch and two more."""
-    for module in (controllers, runtime):
+    for module in (controllers, start):
         monkeypatch.setattr(module, "QueryLock", NoLock)
     query, out = Scripted(spark, sandbox.root), sandbox.root / "out"
     query.feed(batches(5))

@@ -11,8 +11,9 @@ import pytest
 from typer.main import get_command
 
 from support.docs.pages import ROOT, blocks, named, pages
+from tailrace.api.option_values import declared
 from tailrace.api.options import OPTIONS
-from tailrace.api.table_options import TABLE_FORMATS, table_option_names
+from tailrace.api.table_options import TABLE_FORMATS
 from tailrace.cli import app
 
 SHELLS = ("bash", "console", "sh", "")
@@ -58,7 +59,7 @@ def test_a_wrong_command_is_noticed() -> None:
 @pytest.mark.parametrize("page", pages(), ids=named)
 def test_options_exist(page: Path) -> None:
     known = {option.name for option in OPTIONS} | SINK_OPTIONS
-    known |= {name for format_ in TABLE_FORMATS for name in table_option_names(format_)}
+    known |= {declaration.name for options in TABLE_FORMATS.values() for declaration, _ in declared(options)}
     code = "".join(block.code for block in blocks(page, "python"))
     used = set(re.findall(r"writeStream.*?\.start|writer = .*?\n\)", code, re.S))
     names = {name for query in used for name in re.findall(r'\.option\("(\w+)"', query)}

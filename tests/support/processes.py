@@ -26,6 +26,16 @@ TESTS = Path(__file__).parent.parent
 SERVER_MODULE = "tailrace.server.process.main"
 
 
+class NoLock:
+    """In place of a query's lock: a driver on another machine knows none of this one's."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
 class Sandbox:
     """A mark and a temporary folder for the children of one test. Use as a context: nothing survives it."""
 

@@ -124,6 +124,22 @@ class SparkHop:
         return next(filter(None, (each.refusal(mode) for each in self.inputs)), None)
 
 
+@dataclass(frozen=True)
+class PassThrough:
+    """A stream that no operator reads: its rows go to the sink as Spark makes them, and there is no state.
+
+    ``source`` is the user's stream. Nothing else may be made of this: what stateless steps do, they do to the stream.
+    """
+
+    source: object
+    fields: tuple[Field, ...]
+    window: ClassVar[AnyWindow | None] = None
+    event_time: ClassVar[Watermark | None] = None
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        return _append_only("rows that no operator has changed never change", mode)
+
+
 def passed_on(source: object) -> object:
     """What a source's rows come from, with the times at which they come: a lookup passes rows on as they are."""
     while isinstance(source, Lookup):

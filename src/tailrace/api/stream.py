@@ -16,7 +16,7 @@ from tailrace.api.columns import Column, ColumnOrName, Named, check_names, check
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream, projected_groups
 from tailrace.api.options import Options
-from tailrace.api.relations import OutputMode, Relation, SparkHop, StateTtl, Watermark
+from tailrace.api.relations import OutputMode, PassThrough, Relation, SparkHop, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
 from tailrace.api.tables import LookupTable
 from tailrace.api.windows import AnyWindow, has_columns
@@ -398,11 +398,11 @@ class Stream:
     @property
     def writeStream(self) -> DataStreamWriter:
         """Where the rows go, as in PySpark."""
-        return DataStreamWriter(self._made("written"), self.runtime)
+        return DataStreamWriter(self._made(), self.runtime)
 
     def explain(self) -> None:
         """Prints the plan this has with default options; a started query's ``explain()`` shows its own."""
-        relation = self._made("explained")
+        relation = self._made()
         mode = OutputMode.UPDATE if relation.refusal(OutputMode.APPEND) else OutputMode.APPEND
         print(self.runtime.explain(relation, mode, Options()))
 
@@ -411,13 +411,8 @@ class Stream:
         hop = self.source
         return replace(self, source=hop.inputs[0]) if isinstance(hop, SparkHop) and hop.chooses else self
 
-    def _made(self, done: str) -> Relation:
-        if self.relation is None:
-            raise AnalysisError(
-                f"nothing stateful was asked of this stream, so it cannot be {done} here: group it, join it, or use "
-                "the DataFrame itself"
-            )
-        return self.relation
+    def _made(self) -> Relation:
+        return PassThrough(self.source, self.schema) if self.relation is None else self.relation
 
     def _check_final(self, done: str) -> None:
         if self.relation is None or self.relation.refusal(OutputMode.APPEND) is None:

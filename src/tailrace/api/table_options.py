@@ -6,6 +6,7 @@ a secret are in no ``repr``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -97,6 +98,26 @@ class PostgresOptions(KeyedOptions):
 
 
 @dataclass(frozen=True)
+class DbapiOptions(KeyedOptions):
+    module: str = option("module", Text(), None, "A database module (PEP 249) by its name: `sqlite3`, `psycopg`.")
+    connect: str = option(
+        "connect",
+        Text(),
+        None,
+        "A JSON object with the arguments of the module's `connect()`.",
+        secret=True,
+    )
+    table: str = option("table", Text(), None, "The table, with its schema where it has one.")
+    epoch_table: str = option(
+        "epochTable", Text(), "tailrace_epochs", "The table with each query's run and epoch; made where there is none."
+    )
+
+    @property
+    def place(self) -> str:
+        return f"{self.table} by {self.module}"
+
+
+@dataclass(frozen=True)
 class DeltaOptions(KeyedOptions):
     path: str = option(
         "path", Text(), None, "The table's folder, or its URI in an object store. Made where there is none."
@@ -127,6 +148,10 @@ class IcebergOptions(KeyedOptions):
 
     def refusal(self, mode: OutputMode) -> str | None:
         return _no_update(self.write_mode) or super().refusal(mode)
+
+
+_DELTA_PATH = re.compile(r"delta\.`(.+)`")
+"""What a Delta table without a catalogue is called in Spark's SQL."""
 
 
 def _no_update(mode: WriteMode | None) -> str | None:
@@ -169,6 +194,7 @@ class KafkaOptions(TableOptions):
 
 TABLE_FORMATS: Mapping[str, TableOptions] = {
     "postgresql": PostgresOptions(),
+    "dbapi": DbapiOptions(),
     "kafka": KafkaOptions(),
     "delta": DeltaOptions(),
     "iceberg": IcebergOptions(),
@@ -176,9 +202,12 @@ TABLE_FORMATS: Mapping[str, TableOptions] = {
 """By format: the options with their defaults."""
 
 
-def table_option_names(name: str) -> tuple[str, ...]:
-    """The options of a format; none where it is no table."""
-    return tuple(declaration.name for declaration, _ in declared(TABLE_FORMATS[name])) if name in TABLE_FORMATS else ()
+def option_of_table(name: str, table: str) -> tuple[str, str] | None:
+    """The option that means a table of a format by its name, and its value; None where it has none."""
+    if name == "delta":
+        path = _DELTA_PATH.fullmatch(table)
+        return None if path is None else ("path", path.group(1))
+    return ("table", table) if hasattr(TABLE_FORMATS.get(name), "table") else None
 
 
 def parse_table_options(name: str, given: Mapping[str, str]) -> TableOptions:
@@ -211,6 +240,7 @@ def parse_table_options(name: str, given: Mapping[str, str]) -> TableOptions:
 
 _NEEDED = {
     "postgresql": ("url", "table"),
+    "dbapi": ("module", "connect", "table"),
     "kafka": ("kafka.bootstrap.servers", "topic"),
     "delta": ("path",),
     "iceberg": ("table",),

@@ -28,7 +28,7 @@ from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.options import Options, parse_locations, parse_options, split_options
 from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.runtime import Runtime, StreamingQuery
-from tailrace.api.table_options import TABLE_FORMATS, parse_table_options, table_option_names
+from tailrace.api.table_options import TABLE_FORMATS, option_of_table, parse_table_options
 from tailrace.api.windows import CountWindow
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -108,8 +108,8 @@ class DataStreamWriter:
         return self
 
     def format(self, source: str) -> DataStreamWriter:
-        """One of Spark's formats of files by name, ``postgresql``, ``kafka``, ``delta``, ``iceberg``, or ``memory``,
-        ``console``, ``noop``."""
+        """One of Spark's formats of files by name, ``postgresql``, ``dbapi``, ``kafka``, ``delta``, ``iceberg``, or
+        ``memory``, ``console``, ``noop``."""
         if not isinstance(source, str) or not source.strip():
             raise AnalysisError(f"format takes a format's name, for example 'parquet', but got {source!r}")
         name = source.strip()
@@ -198,15 +198,16 @@ class DataStreamWriter:
         queryName: str | None = None,
         **options: OptionValue,
     ) -> StreamingQuery:
-        """Starts the query into a table by its name. Tables have names in ``postgresql`` and ``iceberg``."""
-        name = (format or self._format or "").lower()
-        if "table" not in table_option_names(name):
+        """Starts the query into a table by its name. Tables have names in ``postgresql``, ``dbapi`` and ``iceberg``;
+        one of ``delta`` is a path, as in Spark's SQL: ``toTable("delta.`/data/counts`")``."""
+        place = option_of_table((format or self._format or "").lower(), tableName)
+        if place is None:
             raise AnalysisError(
                 f"toTable({tableName!r}) needs a format whose tables take an epoch by one transaction: "
-                f".format('postgresql') or 'iceberg'. Spark's own tables would have a replayed epoch twice: use "
-                f"foreachBatch with a write that is idempotent by epoch, or format('parquet') with a path"
+                f".format('postgresql'), 'dbapi' or 'iceberg'. Spark's own tables would have a replayed epoch twice: "
+                f"use foreachBatch with a write that is idempotent by epoch, or format('parquet') with a path"
             )
-        self.option("table", tableName)
+        self.option(*place)
         return self.start(None, format, outputMode, partitionBy, queryName, **options)
 
     def start(

@@ -433,7 +433,7 @@ class Controller:
         The check comes between listing and deleting: a run on another machine that has started since may already write
         objects, which we know nothing of. If nobody has fenced by the check, nothing listed before it is a later run's.
         """
-        listed = [*self._store.list(filenames.OBJECT_PREFIX), *self._store.list(filenames.LATE_PREFIX)]
+        listed = [*self._store.list(filenames.OBJECT_PREFIX), *self._store.list(filenames.ROWS_PREFIX)]
         found = [*(each.name for each in listed), *record_names(self._store)]
         self._store.sweep(lambda: self._log.check_newest(self._run))
         self.clean()

@@ -10,7 +10,7 @@ import re
 
 LOG_PREFIX = "log/"
 OBJECT_PREFIX = "objects/"
-LATE_PREFIX = "late-rows/"
+ROWS_PREFIX = "rows/"
 EPOCH_CONFIG_PREFIX = "epoch-config/"
 PLAN_NAME = "plan.json"
 COUNTS_PREFIX = "row-counts/"
@@ -20,7 +20,7 @@ SAVEPOINT_PREFIX = "savepoints/"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
 _DELTA = re.compile(r"objects/(\d{20})-[0-9a-f]{16}-\d{4}-.+\.delta")
-_LATE = re.compile(r"late-rows/(\d{20})-([0-9a-f]{16})-[0-9-]+\.rows")
+_ROWS = re.compile(r"rows/(\d{20})-([0-9a-f]{16})-[0-9-]+\.rows")
 _EPOCH_CONFIG = re.compile(r"epoch-config/(\d{20})\.json")
 _SINK_MANIFEST = re.compile(r"sinks/[a-z]+/(\d{20})\.json")
 _SPARK_RECORD = re.compile(r"spark-logs/(\d{20})-(\d{20})\.json")
@@ -55,16 +55,16 @@ def compaction_name(first: int, last: int, run: str, server: str | int, unique: 
     return f"{OBJECT_PREFIX}{last:020d}-{_checked(run, server)}-{server}-from{first:020d}-{unique}.compacted"
 
 
-def late_name(epoch: int, run: str, try_: int, partition: int, attempt: int, piece: int) -> str:
-    """Some of the rows that one attempt of a task left out: an attempt writes each piece once."""
+def rows_name(epoch: int, run: str, try_: int, partition: int, attempt: int, piece: int) -> str:
+    """Some of the rows that one attempt of a task set aside: an attempt writes each piece once."""
     if not _RUN.fullmatch(run):
         raise ValueError(f"not a run id: {run!r}")
-    return f"{LATE_PREFIX}{epoch:020d}-{run}-{try_:04d}-{partition:08d}-{attempt}-{piece:06d}.rows"
+    return f"{ROWS_PREFIX}{epoch:020d}-{run}-{try_:04d}-{partition:08d}-{attempt}-{piece:06d}.rows"
 
 
-def late_of(name: str) -> tuple[int, str] | None:
-    """The epoch and the run of an object of late rows; ``None`` where the name is not one."""
-    found = _LATE.fullmatch(name)
+def rows_of(name: str) -> tuple[int, str] | None:
+    """The epoch and the run of an object of rows; ``None`` where the name is not one."""
+    found = _ROWS.fullmatch(name)
     return (int(found.group(1)), found.group(2)) if found else None
 
 

@@ -63,6 +63,16 @@ _RULES = {
 def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
     """The plan; with the query also its sink and its places."""
     head, sink = _sink_lines(plan, query)
+    if plan.passed is not None:
+        columns = f"gives {fields_text(plan.passed.fields, 'no column')}"
+        passing = _Node("Spark", ("the rows go through as they are: no state, and no state servers", columns))
+        return "\n".join(
+            _lines(
+                _Node(
+                    head, (*sink, _commit_text(plan), *_option_lines(plan.options), *_location_lines(query)), (passing,)
+                )
+            )
+        )
     made = [_stage_node(plan, plan.stages[number], query) for number in dict.fromkeys(plan.outputs)]
     hop = made if plan.hop is None else [_Node("Spark", (plan.hop.label,), tuple(made))]
     return "\n".join(_lines(_Node(head, tuple(sink), tuple(hop))))
@@ -108,16 +118,23 @@ def _append_text(plan: PhysicalPlan) -> str:
 
 
 def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str, list[str]]:
+    if plan.passed is not None:
+        lines = ["output mode append: each row once"]
+    else:
+        lines = [f"output mode {_mode_text(plan)}"]
+    if query is None:
+        return "Sink (not chosen yet)", lines
+    lines.append(f"trigger {_trigger_text(query.trigger)}")
+    return f"Sink {_sink_text(query.sink)}" + (f" of query {query.name!r}" if query.name else ""), lines
+
+
+def _mode_text(plan: PhysicalPlan) -> str:
     modes = {
         OutputMode.APPEND: _append_text(plan),
         OutputMode.UPDATE: "update: the rows that changed",
         OutputMode.COMPLETE: "complete: the rows of all groups, each epoch",
     }
-    lines = [f"output mode {modes[plan.output_mode]}"]
-    if query is None:
-        return "Sink (not chosen yet)", lines
-    lines.append(f"trigger {_trigger_text(query.trigger)}")
-    return f"Sink {_sink_text(query.sink)}" + (f" of query {query.name!r}" if query.name else ""), lines
+    return modes[plan.output_mode]
 
 
 def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
@@ -155,7 +172,6 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
     if stage is not plan.stages[0]:
         return lines
     options = plan.options
-    reason = f", {plan.commit_reason}" if plan.commit_reason else ""
     lines += [
         f"shards {plan.shards}",
         f"memory {_bytes_text(options.memory_bytes)} for each state server",
@@ -163,24 +179,38 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
         f"{options.max_space_amplification:g} times the bytes needed",
         f"spilled state: {_PREFETCHES[options.spilled.prefetch]}; evicted by {options.spilled.policy}, "
         f"read {options.spilled.reads}",
-        f"commit {options.commit}{reason}: {_COMMITS[options.commit]}",
+        _commit_text(plan),
         f"keeps {options.retain} durable versions; where servers are lost, goes on for "
         f"{format_duration(options.recovery_timeout)} without progress",
+        *_option_lines(options),
     ]
-    changed = changed_options(options)
-    if changed:
-        lines.append(f"options set: {', '.join(f'{option.name}={value}' for option, value in changed)}")
     if any(each.operator.has_user_code for each in plan.stages):
         lines.append(f"gives a call of your function {format_duration(options.function_timeout)}")
     if options.record_folder is not None:
         lines.append(f"accesses are recorded in {options.record_folder} on the executors")
     if query is not None:
-        lines += [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
+        lines += _location_lines(query)
         if re.match(r"(?!file:)[a-z0-9]{2,}:", query.state_location.lower()):
             folder = options.local_location or "the temporary folder"
             kept = f"in {folder} on the executors" if options.keeps_copies else "not kept"
             lines.append(f"copies of its objects {kept}")
     return lines
+
+
+def _commit_text(plan: PhysicalPlan) -> str:
+    reason = f", {plan.commit_reason}" if plan.commit_reason else ""
+    return f"commit {plan.options.commit}{reason}: {_COMMITS[plan.options.commit]}"
+
+
+def _option_lines(options: Options) -> list[str]:
+    changed = changed_options(options)
+    return [f"options set: {', '.join(f'{option.name}={value}' for option, value in changed)}"] if changed else []
+
+
+def _location_lines(query: QueryDefinition | None) -> list[str]:
+    if query is None:
+        return []
+    return [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
 
 
 def _ingest_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Changelog, Combine, Options, WatermarkPolicy, WatermarkRule
-from tailrace.api.relations import Join, OutputMode, Relation, SparkHop, United, operators_of, sources_of
+from tailrace.api.relations import Join, OutputMode, PassThrough, Relation, SparkHop, United, operators_of, sources_of
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.kind import Input
@@ -50,7 +50,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """A query's operators and how they are run. Some give the sink its rows, by way of ``hop`` or as they are."""
+    """A query's operators and how they are run. Some give the sink its rows, by way of ``hop`` or as they are.
+
+    ``passed``: a stream whose rows go to the sink without an operator; then there are no stages, and no state servers.
+    """
 
     stages: tuple[Stage, ...]
     inputs: tuple[Input, ...]
@@ -59,6 +62,7 @@ class PhysicalPlan:
     commit_reason: str = ""  # why it is not the commit that was asked for
     hop: SparkHop | None = None
     policy: WatermarkPolicy = WatermarkPolicy.MIN
+    passed: PassThrough | None = None
 
     @property
     def operator(self) -> OperatorSpec:
@@ -119,6 +123,8 @@ def plan_query(query: QueryDefinition) -> PhysicalPlan:
 
 def plan_relation(relation: Relation, output_mode: OutputMode, options: Options) -> PhysicalPlan:
     """The plan of a relation, before a sink and a checkpoint are chosen."""
+    if isinstance(relation, PassThrough):
+        return PhysicalPlan((), (), (), options, passed=relation)
     relations = operators_of(relation)
     hop = relation if isinstance(relation, SparkHop) else None
     given = (relation,) if hop is None else hop.inputs

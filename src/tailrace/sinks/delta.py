@@ -17,19 +17,27 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from tailrace.api.table_options import DeltaOptions, WriteMode, default_mode
+from tailrace.api.table_options import DeltaOptions, WriteMode
 from tailrace.env import tasks
 from tailrace.errors import AnalysisError, TableError
 from tailrace.sinks.contract import Unreachable, one_line
 from tailrace.sinks.lake import LakeTable
-from tailrace.sinks.rows import check_key_columns, last_of_keys, without_empty
+from tailrace.sinks.rows import (
+    CHANGE_TYPE,
+    DELETE,
+    Form,
+    check_key_columns,
+    last_of_keys,
+    without_empty,
+    without_preimages,
+)
 
 
 class DeltaFolder(LakeTable[DeltaTable]):
     def __init__(self, options: DeltaOptions, schema: pa.Schema) -> None:
         self._options = options
-        self._schema = schema
-        self._mode = options.write_mode or default_mode(options.key_columns)
+        form = Form.of(schema, options)
+        self._schema, self._mode, self._changes, self._given = form.schema, form.mode, form.changes, form.given
         self.shown = f"the Delta table {options.path}"
         check_key_columns(self.shown, schema, self._mode, options.key_columns)
         self._storage = {name.removeprefix("storage."): value for name, value in options.storage}
@@ -94,15 +102,20 @@ class DeltaFolder(LakeTable[DeltaTable]):
 
     def _merge(self, epoch: int, rows: Iterator[pa.RecordBatch], before_commit: Callable[[], None]) -> None:
         keys = self._options.key_columns
-        source = last_of_keys(pa.Table.from_batches(rows, self._schema), keys).select(self._names)
+        given = map(without_preimages, rows) if self._changes else rows
+        change = [CHANGE_TYPE] if self._changes else []
+        source = last_of_keys(pa.Table.from_batches(given, self._given), keys).select([*self._names, *change])
         if not source.num_rows:
             return self._append(epoch, iter(()), before_commit)
         # Equal nulls cost the library its fast join, so only where there are any.
         equal = [f"t.`{key}` {'is not distinct from' if source[key].null_count else '='} s.`{key}`" for key in keys]
         before_commit()
-        self._opened.merge(
-            source, " and ".join(equal), "s", "t", commit_properties=self._identified(epoch)
-        ).when_matched_update_all().when_not_matched_insert_all().execute()
+        merge = self._opened.merge(source, " and ".join(equal), "s", "t", commit_properties=self._identified(epoch))
+        kept = None
+        if self._changes:
+            merge, kept = merge.when_matched_delete(f"s.{CHANGE_TYPE} = '{DELETE}'"), f"s.{CHANGE_TYPE} <> '{DELETE}'"
+        merge = merge.when_matched_update_all(kept, except_cols=change)
+        merge.when_not_matched_insert_all(kept, except_cols=change).execute()
 
 
 @contextmanager

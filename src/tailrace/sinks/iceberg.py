@@ -26,12 +26,20 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.upsert_util import create_match_filter
 
-from tailrace.api.table_options import IcebergOptions, WriteMode, default_mode
+from tailrace.api.table_options import IcebergOptions, WriteMode
 from tailrace.errors import AnalysisError, TableError
 from tailrace.sinks.contract import Unreachable, one_line
 from tailrace.sinks.lake import LakeTable
-from tailrace.sinks.rows import check_key_columns, last_of_keys, without_empty
+from tailrace.sinks.rows import (
+    Form,
+    check_key_columns,
+    deletions,
+    last_of_keys,
+    without_empty,
+    without_preimages,
+)
 
 _PIECE_BYTES = 64 << 20
 _RETRIES = "commit.retry.num-retries"
@@ -42,8 +50,8 @@ _LOST = ("OperationalError", "InterfaceError", "TimeoutError")
 class IcebergTable(LakeTable[Table]):
     def __init__(self, options: IcebergOptions, schema: pa.Schema) -> None:
         self._options = options
-        self._schema = schema
-        self._mode = options.write_mode or default_mode(options.key_columns)
+        form = Form.of(schema, options)
+        self._schema, self._mode, self._changes, self._given = form.schema, form.mode, form.changes, form.given
         self.shown = f"the Iceberg table {options.table}"
         check_key_columns(self.shown, schema, self._mode, options.key_columns)
 
@@ -108,15 +116,20 @@ class IcebergTable(LakeTable[Table]):
 
     def _upsert(self, transaction: Transaction, rows: Iterator[pa.RecordBatch], entry: dict[str, str]) -> None:
         keys = list(self._options.key_columns)
-        source = last_of_keys(self._table_of(list(rows)), keys)
+        given = pa.Table.from_batches(map(without_preimages, rows) if self._changes else rows, self._given)
+        source = last_of_keys(given, keys)
         null = next((key for key in keys if source[key].null_count), None)
         if null is not None:
             raise TableError(
                 f"{self.shown}: a row has null in its key column {null!r}, by which no row is found in an Iceberg "
                 f"table: give such rows a value"
             )
+        if self._changes:
+            gone, source = deletions(source)
+            if gone.num_rows:
+                transaction.delete(create_match_filter(gone, keys), snapshot_properties=entry)
         if source.num_rows:
-            transaction.upsert(source, join_cols=keys, snapshot_properties=entry)
+            transaction.upsert(source.select(self._names), join_cols=keys, snapshot_properties=entry)
 
     def _table_of(self, batches: list[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches(batches, self._schema).select(self._names)

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
@@ -30,7 +31,7 @@ from tailrace.env.retry import keep_trying
 from tailrace.errors import AnalysisError, TableError
 from tailrace.sinks.contract import Owner, Unreachable, fenced
 from tailrace.sinks.json_texts import check_json, json_objects
-from tailrace.sinks.rows import without_empty
+from tailrace.sinks.rows import CHANGE_TYPE, DELETE, without_change_type, without_empty, without_preimages
 
 KEY, VALUE, HEADERS, PARTITION = "key", "value", "headers", "partition"
 _TIMEOUT_S = 20.0
@@ -62,6 +63,8 @@ class KafkaTopic:
             "bootstrap.servers": options.servers,
             **{name.removeprefix("kafka."): value for name, value in options.client},
         }
+        self._changes = CHANGE_TYPE in schema.names and bool(options.key_columns)
+        schema = without_change_type(schema) if self._changes else schema
         self._check_columns(schema)
         self._values = [name for name in schema.names if name not in (KEY, HEADERS, PARTITION)]
         self._producer: Producer | None = None
@@ -211,8 +214,12 @@ class KafkaTopic:
             )
 
     def _produce(self, producer: Producer, batch: pa.RecordBatch) -> None:
+        batch = without_preimages(batch) if self._changes else batch
         names = batch.schema.names
-        values = (batch[VALUE] if VALUE in names else json_objects(batch.select(self._values))).to_pylist()
+        texts = batch[VALUE] if VALUE in names else json_objects(batch.select(self._values))
+        if self._changes:
+            texts = pc.if_else(pc.equal(batch[CHANGE_TYPE], DELETE), None, texts)
+        values = texts.to_pylist()
         columns: dict[str, list[Any]] = {}
         if KEY in names:
             columns[KEY] = batch[KEY].to_pylist()

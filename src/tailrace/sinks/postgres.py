@@ -24,16 +24,25 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from psycopg import sql
 
-from tailrace.api.table_options import PostgresOptions, WriteMode, default_mode
+from tailrace.api.table_options import PostgresOptions, WriteMode
 from tailrace.errors import AnalysisError, TableError
 from tailrace.sinks.contract import Owner, Unreachable, fenced
-from tailrace.sinks.rows import check_key_columns, flat_schema, flattened, without_empty
+from tailrace.sinks.rows import (
+    CHANGE_TYPE,
+    DELETE,
+    Form,
+    check_key_columns,
+    flat_schema,
+    flattened,
+    without_empty,
+    without_preimages,
+)
 
 _CONNECT_TIMEOUT_S = 10
 _LOCK_WAIT = "3s"
 _CREATED_MEANWHILE = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
 _WRONG_ADDRESS = ("authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
-_STAGE, _ORDER = sql.Identifier("tailrace_stage"), sql.Identifier("tailrace_row")
+_STAGE, _ORDER, _CHANGE = map(sql.Identifier, ("tailrace_stage", "tailrace_row", CHANGE_TYPE))
 _DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), "S2")
 _TEXT = pyarrow.csv.WriteOptions(include_header=False)
 
@@ -53,8 +62,8 @@ _END_OTHERS = "select pg_terminate_backend(pid) from pg_stat_activity where appl
 class PostgresTable:
     def __init__(self, options: PostgresOptions, schema: pa.Schema) -> None:
         self._options = options
-        self._schema = flat_schema(schema)
-        self._mode = options.write_mode or default_mode(options.key_columns)
+        form = Form.of(flat_schema(schema), options)
+        self._schema, self._mode, self._changes = form.schema, form.mode, form.changes
         self.shown = f"PostgreSQL's table {options.table}"
         self._target, self._epochs = _identifier(options.table), _identifier(options.epoch_table)
         self._target_text = ".".join(map(_quoted, options.table.split(".")))
@@ -80,6 +89,8 @@ class PostgresTable:
             if self._locked_epoch(cursor) >= epoch:
                 return
             self._copy(cursor, rows)
+            if self._changes:
+                cursor.execute(self._deletion())
             if self._mode is not WriteMode.APPEND:
                 cursor.execute(self._statement())
             cursor.execute(
@@ -158,10 +169,15 @@ class PostgresTable:
             "drop table if exists {stage}",
             "create temp table {stage} on commit delete rows as select {columns} from {target} with no data",
             "alter table {stage} add column {order} bigint generated always as identity",
+            "alter table {stage} add column {change} text",
         ):
             self._opened.execute(
                 sql.SQL(statement).format(
-                    stage=_STAGE, columns=_list(self._schema.names), target=self._target, order=_ORDER
+                    stage=_STAGE,
+                    columns=_list(self._schema.names),
+                    target=self._target,
+                    order=_ORDER,
+                    change=_CHANGE,
                 )
             )
         (self._nulls_equal,) = self._opened.execute(_NULLS_EQUAL, [self._target_text]).fetchone() or (False,)
@@ -207,12 +223,13 @@ class PostgresTable:
 
     def _copy(self, cursor: psycopg.Cursor, rows: Iterator[pa.RecordBatch]) -> None:
         into = self._target if self._mode is WriteMode.APPEND else _STAGE
-        statement = sql.SQL("copy {} ({}) from stdin (format csv)").format(into, _list(self._schema.names))
+        names = [*self._schema.names, *([CHANGE_TYPE] if self._changes else [])]
+        statement = sql.SQL("copy {} ({}) from stdin (format csv)").format(into, _list(names))
         with cursor.copy(statement) as copy:
             for batch in without_empty(rows):
-                flat = flattened(batch)
+                flat = flattened(without_preimages(batch) if self._changes else batch)
                 self._check_keys(flat)
-                copy.write(_text(flat))
+                copy.write(_text(flat.select(names)))
 
     def _check_keys(self, batch: pa.RecordBatch) -> None:
         """To a unique index nulls differ from each other, so that every epoch would add a row."""
@@ -226,23 +243,45 @@ class PostgresTable:
                     f"index on {self._target_text} ({', '.join(self._options.key_columns)}) nulls not distinct"
                 )
 
+    def _last(self) -> sql.Composed:
+        """Of the temporary table the last row of each key.
+
+        Ordered by key, so that two queries that write to one table lock its rows in the same order.
+        """
+        return sql.SQL(
+            "(select distinct on ({keys}) {names}, {change} from {stage} order by {keys}, {order} desc) as s"
+        ).format(
+            keys=_list(self._options.key_columns),
+            names=_list(self._schema.names),
+            change=_CHANGE,
+            stage=_STAGE,
+            order=_ORDER,
+        )
+
+    def _equal(self) -> sql.Composed:
+        """Whether a row ``t`` of the table has the key of a row ``s``."""
+        nulls = self._nulls_equal and self._mode is WriteMode.UPSERT
+        text = "t.{0} is not distinct from s.{0}" if nulls else "t.{0} = s.{0}"
+        return sql.SQL(" and ").join(sql.SQL(text).format(sql.Identifier(key)) for key in self._options.key_columns)
+
+    def _deletion(self) -> sql.Composed:
+        return sql.SQL("delete from {} as t using {} where {} and s.{} = {}").format(
+            self._target, self._last(), self._equal(), _CHANGE, sql.Literal(DELETE)
+        )
+
     def _statement(self) -> sql.Composed:
         """Takes the last row of each key over from the temporary table."""
         names, keys, values = self._schema.names, self._options.key_columns, self._values
-        # Ordered by key, so that two queries that write to one table lock its rows in the same order.
-        last = sql.SQL("(select distinct on ({keys}) {names} from {stage} order by {keys}, {order} desc) as s").format(
-            keys=_list(keys), names=_list(names), stage=_STAGE, order=_ORDER
-        )
+        kept = sql.SQL("s.{} is distinct from {}").format(_CHANGE, sql.Literal(DELETE))
         if self._mode is WriteMode.UPDATE:
             changes = [sql.SQL("{0} = s.{0}").format(sql.Identifier(name)) for name in values]
-            equal = [sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in keys]
-            return sql.SQL("update {} as t set {} from {} where {}").format(
-                self._target, sql.SQL(", ").join(changes), last, sql.SQL(" and ").join(equal)
+            return sql.SQL("update {} as t set {} from {} where {} and {}").format(
+                self._target, sql.SQL(", ").join(changes), self._last(), self._equal(), kept
             )
         changes = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in values]
         action = sql.SQL("update set {}").format(sql.SQL(", ").join(changes)) if changes else sql.SQL("nothing")
-        return sql.SQL("insert into {} ({names}) select {names} from {} on conflict ({}) do {}").format(
-            self._target, last, _list(keys), action, names=_list(names)
+        return sql.SQL("insert into {} ({names}) select {names} from {} where {} on conflict ({}) do {}").format(
+            self._target, self._last(), kept, _list(keys), action, names=_list(names)
         )
 
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.api.table_options import DeltaOptions, IcebergOptions, KafkaOptions, PostgresOptions, TableOptions
+from tailrace.api.table_options import (
+    DbapiOptions,
+    DeltaOptions,
+    IcebergOptions,
+    KafkaOptions,
+    PostgresOptions,
+    TableOptions,
+)
 from tailrace.errors import AnalysisError
 from tailrace.sinks.contract import Table
+from tailrace.sinks.dbapi import DbapiTable
 
 
 def table_of(options: TableOptions, schema: pa.Schema) -> Table:
@@ -16,6 +24,8 @@ def table_of(options: TableOptions, schema: pa.Schema) -> Table:
             from tailrace.sinks.postgres import PostgresTable  # lazy: an extra
 
             return PostgresTable(options, schema)
+        if isinstance(options, DbapiOptions):
+            return DbapiTable(options, schema)
         if isinstance(options, KafkaOptions):
             from tailrace.sinks.kafka import KafkaTopic  # lazy: an extra
 

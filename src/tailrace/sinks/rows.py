@@ -1,4 +1,7 @@
-"""Rows on their way into a table: whether they fit, columns without structs, and the last row of each key.
+"""Rows on their way into a table: whether they fit, columns without structs, the last row of each key, and changes.
+
+*Changes* are rows with a column ``_change_type`` (the option ``changelog``), for a table where rows replace others:
+those of type ``delete`` take the row with their key away, ``update_preimage`` says nothing, all others replace it.
 
 Pure functions over Arrow.
 """
@@ -6,12 +9,47 @@ Pure functions over Arrow.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tailrace.api.table_options import WriteMode
+from tailrace.api.table_options import KeyedOptions, WriteMode, default_mode
 from tailrace.errors import AnalysisError
+
+CHANGE_TYPE, DELETE, PREIMAGE = "_change_type", "delete", "update_preimage"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What rows are to a table. ``given``: as they come; ``schema``: the columns that the table gets of them."""
+
+    mode: WriteMode
+    given: pa.Schema
+    schema: pa.Schema
+    changes: bool
+
+    @classmethod
+    def of(cls, schema: pa.Schema, options: KeyedOptions) -> Form:
+        """To a table that adds rows the type of a change is a column like any other."""
+        mode = options.write_mode or default_mode(options.key_columns)
+        changes = mode is not WriteMode.APPEND and CHANGE_TYPE in schema.names
+        return cls(mode, schema, without_change_type(schema) if changes else schema, changes)
+
+
+def without_change_type(schema: pa.Schema) -> pa.Schema:
+    return schema.remove(schema.get_field_index(CHANGE_TYPE))
+
+
+def without_preimages(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.filter(pc.not_equal(batch[CHANGE_TYPE], PREIMAGE))
+
+
+def deletions(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows that take others away, and those that replace them."""
+    deleted = pc.equal(rows[CHANGE_TYPE], DELETE)
+    return rows.filter(deleted).drop_columns(CHANGE_TYPE), rows.filter(pc.invert(deleted)).drop_columns(CHANGE_TYPE)
 
 
 def flat_schema(schema: pa.Schema) -> pa.Schema:

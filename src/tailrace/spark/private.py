@@ -35,6 +35,8 @@ from tailrace.errors import AnalysisError
 JAVA_ERROR = Py4JJavaError
 """Raised for an error of the JVM that PySpark has no exception of its own for. PySpark has no public name for it."""
 
+TASKS_MAX = 16
+"""Collecting the rows of more tasks one by one takes longer than a second query does."""
 _BATCH_NODE = "org.apache.spark.sql.execution.LogicalRDD"
 _LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 _log = logging.getLogger("tailrace")
@@ -101,8 +103,14 @@ def expression_ids(frame: DataFrame, name: str) -> list[int]:
         return [int(column.exprId().id()) for column in columns if column.name() == name]
 
 
+def texts_of(batch: DataFrame) -> list[str]:
+    """Runs the job of a batch of ``foreachBatch``: the only column, of the only row of every task."""
+    texts = batch_texts(batch, TASKS_MAX)
+    return [row[0] for row in batch.collect()] if texts is None else texts
+
+
 def batch_texts(batch: DataFrame, tasks_max: int) -> list[str] | None:
-    """Runs the job of a batch of ``foreachBatch``: the only column, of the only row of every task.
+    """What ``texts_of`` gives, without a query of Spark's.
 
     Such a batch is an RDD with a name for Spark's planner. To collect it as a DataFrame, Spark plans, compiles and
     watches a second query just to hand a few rows over: 10 to 20 ms of every epoch. So the RDD is collected. (Its

@@ -82,6 +82,8 @@ class QueryTester:
         made = query(*(Stream(source, source.fields, runtime) for source in self._sources))
         if not isinstance(made, Stream):
             raise AnalysisError(f"QueryTester: the query is a function from streams to a stream, and gave {made!r}")
+        if made.relation is None:
+            raise AnalysisError("QueryTester: nothing stateful was asked of this stream, and Spark does all the rest")
         writer = made.writeStream.outputMode(outputMode).foreachBatch(_no_sink).options(shards=1, **options)
         writer.option("checkpointLocation", "rows of a test").start()
         assert runtime.started is not None

@@ -73,7 +73,7 @@ def every_result_is_right(data: Path, places: Servers, tmp_path: Path, system: s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("query", ["q1", "q2", "q4", "q5"])
+@pytest.mark.parametrize("query", ["q1", "q2", "q3", "q4", "q5", "identity"])
 @pytest.mark.parametrize("system", ["tailrace", "flink"])
 def test_a_killed_system_loses_nothing(data: Path, places: Servers, tmp_path: Path, system: str, query: str) -> None:
     config = replace(CONFIG, benchmark_run=next(RUNS), duration=40)

@@ -34,7 +34,6 @@ def in_windows(rows: DataFrame, time: str) -> DataFrame:
 
 
 REFUSED: dict[str, tuple[Ask, str]] = {
-    "nothing stateful": (lambda rows: rows.select("k"), "keeps no state"),
     "a collated key": (lambda rows: rows.groupBy(F.collate("s", "UNICODE_CI")).count(), "collate.*UNICODE_CI"),
     "a collated value": (lambda rows: rows.groupBy("k").agg(F.max(F.collate("s", "UNICODE"))), "collate.*UNICODE"),
     "a collated order": (lambda rows: rows.agg(F.min_by("k", F.collate("s", "UTF8_LCASE"))), "UTF8_LCASE"),

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,17 @@ from pyspark.sql import functions as F
 
 import tailrace as tr
 from support.queries.engines import tailrace_stream
+from support.queries.passing import in_parts, ordered, passed
 from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
 from support.sinks.cases import KafkaCase
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.lab.servers.kafka import KafkaBroker
 from tailrace.lab.servers.postgres import PostgresServer
+from tailrace.log import filenames
 from tailrace.spark.epoch import query_output
+from tailrace.spark.sinks import set_aside
+from tailrace.spark.tasks.set_aside import SetAside
 from tailrace.testing import expected
 
 Row = tuple[Any, ...]
@@ -78,10 +84,6 @@ def newest_rows(query: Scripted) -> list[Row]:
     for epoch in expected(query.spark, query.question, query.fed):
         last |= {row["k"]: (row["k"], row["total"], row["n"]) for row in epoch.rows.to_pylist()}
     return ordered(last.values())
-
-
-def ordered(rows: Any) -> list[Row]:
-    return sorted((tuple(row) for row in rows), key=str)
 
 
 @pytest.mark.parametrize("local", [True, False])
@@ -224,3 +226,33 @@ def test_a_state_that_is_older_than_the_table_is_refused(
     (tmp_path / "copy").rename(query.checkpoint)
     with pytest.raises(CheckpointError, match="older than the table"):
         into(query, postgres, "upserted", "update", keyColumns="k")
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_rows_without_a_state_are_in_a_database_once_and_in_order(
+    spark: SparkSession, tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """``few``: they come with the receipts of tasks; else in objects, of which none is left."""
+    if not few:
+        monkeypatch.setattr(set_aside, "SetAside", partial(SetAside, few_bytes=100))
+    query = Scripted(spark, tmp_path)
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("drop table if exists passed; create table passed (k bigint, ts timestamptz, v bigint)")
+        in_parts(query, lambda writer: writer.format("postgresql").option("url", postgres.url).toTable("passed"))
+        assert connection.execute("select * from passed").fetchall() == passed(query.fed)
+    assert list(LocalStore(query.state).list(filenames.ROWS_PREFIX)) == []
+
+
+def test_rows_without_a_state_are_in_a_topic_once_and_in_order(
+    spark: SparkSession, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    query = Scripted(spark, tmp_path)
+    topic = KafkaCase({"bootstrap": kafka.bootstrap, "table": "passed", "upsert": ""})
+    topic.create()
+    in_parts(
+        query,
+        lambda writer: (
+            writer.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap).option("topic", "passed").start()
+        ),
+    )
+    assert [json.loads(value)["v"] for value in topic.values()] == [row[2] for row in passed(query.fed)]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.spark.epoch.receipts import TASKS_MAX, texts_of
+from tailrace.spark.private import TASKS_MAX, texts_of
 
 
 @pytest.mark.parametrize("tasks", [1, 3, TASKS_MAX + 1])

@@ -40,9 +40,9 @@ class TinyDisk:
 
 
 @contextmanager
-def tiny_disk(root: Path) -> Iterator[TinyDisk]:
+def tiny_disk(root: Path, size_mb: int = _SIZE_MB) -> Iterator[TinyDisk]:
     root.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE_MB}m", "tmpfs", str(root)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(root)]
     mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
     print("a disk of its own is mounted" if mounted else "a full disk is pretended")
     try:

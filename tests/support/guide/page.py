@@ -19,7 +19,6 @@ from support.session import session_builder
 
 PROGRAMS = (*aggregations.PROGRAMS, *joins.PROGRAMS, *per_key.PROGRAMS)
 PAGE = Path(__file__).parents[3] / "docs/reference/spark-examples.md"
-STATELESS = "the query keeps no state"
 
 _HEAD = """# Spark's examples
 
@@ -34,7 +33,7 @@ complete mode. Sources are Parquet files with the columns of the sources there, 
 |---|---|---|---|---|---|
 """
 _TAIL = """
-Keep no state, and so have nothing for Tailrace to do: `structured_blockchain_admission_control.py`,
+Keep no state, so that Spark does all of their work on either engine: `structured_blockchain_admission_control.py`,
 `simple_streaming_query.py`, and the guide's selections and sinks.
 """
 
@@ -55,8 +54,6 @@ def page(outcomes: Mapping[str, tuple[Outcome, Outcome]]) -> str:
 def verdict(outcome: Outcome) -> str:
     if outcome.why_spark is None:
         return "Tailrace"
-    if outcome.why_spark == STATELESS:
-        return "Spark: it keeps no state"
     return f"Spark: {outcome.why_spark.partition(' (at ')[0]}"
 
 

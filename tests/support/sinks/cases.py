@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -104,6 +106,35 @@ class PostgresCase(Case):
             return connection.execute(f"select * from {self.place['table']}").fetchall()
 
 
+class DbapiCase(Case):
+    """Any database: its module, and the arguments of its connections, are in the place."""
+
+    format = "dbapi"
+    ordered = True
+
+    def _connection(self) -> Any:
+        return importlib.import_module(self.place["module"]).connect(**json.loads(self.place["connect"]))
+
+    def create(self, columns: Mapping[str, str] | None = None) -> None:
+        with closing(self._connection()) as connection:
+            connection.cursor().execute(f"create table {self.place['table']} (k bigint, v bigint, name varchar(99))")
+            connection.commit()
+
+    def options(self, upsert: bool) -> dict[str, str]:
+        keys = {"keyColumns": "k"} if upsert else {}
+        given = {name: self.place[name] for name in ("module", "connect", "table")}
+        return {**given, "epochTable": f"{self.place['table']}_e", **keys}
+
+    def read(self) -> list[Row]:
+        with closing(self._connection()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f"select * from {self.place['table']}")
+            return [tuple(row) for row in cursor.fetchall()]
+
+    def misfits(self) -> list[tuple[pa.Schema, str]]:
+        return super().misfits()[:1]  # types are the database's affair
+
+
 class KafkaCase(Case):
     format = "kafka"
     ordered = True
@@ -120,8 +151,16 @@ class KafkaCase(Case):
         return {**servers, "topic": topic, "epochTopic": f"{topic}-epochs", **keys}
 
     def read(self) -> list[Row]:
-        rows = [(value["k"], value["v"], value["name"]) for value in map(json.loads, self.values())]
-        return list({row[0]: row for row in rows}.values()) if self.place["upsert"] else rows
+        last: dict[bytes, Row] = {}
+        rows = []
+        for message in self.messages():
+            if message.value() is None:  # a tombstone
+                last.pop(message.key(), None)
+                continue
+            value = json.loads(message.value())
+            rows.append((value["k"], value["v"], value["name"]))
+            last[message.key()] = rows[-1]
+        return list(last.values()) if self.place["upsert"] else rows
 
     def values(self) -> list[bytes]:
         return [message.value() for message in self.messages()]
@@ -190,5 +229,6 @@ CASES: Mapping[str, type[Case]] = {
     "iceberg": IcebergCase,
     "delta": DeltaCase,
     "postgresql": PostgresCase,
+    "dbapi": DbapiCase,
     "kafka": KafkaCase,
 }

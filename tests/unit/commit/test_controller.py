@@ -245,7 +245,7 @@ def test_a_start_that_is_overtaken_deletes_nothing(store, monkeypatch) -> None:
     listing = LocalStore.list
 
     def overtaken(self, prefix: str):
-        if prefix == "late-rows/":  # listed when orphans are looked for, behind the fence
+        if prefix == "rows/":  # listed when orphans are looked for, behind the fence
             monkeypatch.setattr(LocalStore, "list", listing)
             fast.append(start(store, 0))
             commit(fast[0], store, 1)

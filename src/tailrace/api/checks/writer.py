@@ -15,8 +15,8 @@ _ADVICE = {
     "'txnVersion', epoch).mode('append').save(path): Delta passes over an epoch that it has",
     "iceberg": f"use .foreachBatch(function) and {_MERGE}",
     "hudi": "use .foreachBatch(function) and upsert there, with the group columns as record key",
-    "jdbc": "use .format('postgresql') for that database, else .foreachBatch(function); write rows and epoch "
-    "in one transaction there",
+    "jdbc": "use .format('postgresql') for that database, .format('dbapi') with the Python module of another one, or "
+    ".foreachBatch(function), and write rows and epoch in one transaction there",
     "kafka": "use .foreachBatch(function) and rows.write.format('kafka') there, where readers can bear them twice",
 }
 

@@ -116,8 +116,13 @@ class RestartableServer(GuardedServer):
         guard.wait()  # sees that the server has ended and leaves the folder, which it removes when its input closes
         guard.stdin.close()
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended, by ``kill`` or by itself."""
+        return self._guard is not None and self._guard.poll() is None
+
     def restart(self) -> None:
-        if self._guard is not None:
+        if self.runs:
             self.kill()
         self._start()
 

@@ -66,7 +66,7 @@ class KafkaBroker(RestartableServer):
         jars = broker_jars()
         if not self.port:
             self.port, self._controller = free_ports(2)
-        data, temporary = self.folder / "data", self.folder / "tmp"
+        data, temporary = Path(self._properties.get("log.dirs", self.folder / "data")), self.folder / "tmp"
         data.mkdir(exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
@@ -35,13 +35,14 @@ from tailrace.commit.row_counts import RowCount
 from tailrace.env import clock, tasks
 from tailrace.env.tasks import Call
 from tailrace.errors import CheckpointError, FencedError, QueryStopped, RewindNeeded, StateServerError
+from tailrace.server.transport.client import StateClient
 from tailrace.server.transport.epoch_messages import CommitResult, Span
-from tailrace.spark.servers.fleet import Fleet
 
 _log = logging.getLogger("tailrace")
 _LOOK_S = 0.1
 NOTICE_S = 5.0
 TIMEOUT_S = 600.0
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,17 @@ class Commit:
     spans: tuple[Span, ...] = ()
 
 
+class Servers(Protocol):
+    """Those whose deltas are committed: a ``Fleet``, or none."""
+
+    @property
+    def servers(self) -> Sequence[object]: ...
+
+    def each(self, call: Callable[[StateClient, int], _Answer]) -> list[_Answer]: ...
+
+    def replace_lost(self) -> object: ...
+
+
 class Commits:
     """``clean``: functions that clean up after a durable epoch, beside our own cleaning.
 
@@ -78,7 +90,7 @@ class Commits:
     def __init__(
         self,
         controller: Controller,
-        fleet: Fleet,
+        fleet: Servers,
         mode: CommitMode,
         clean: Sequence[Callable[[int], object]] = (),
         notice_s: float = NOTICE_S,
@@ -155,6 +167,8 @@ class Commits:
         epoch, with other rows, where this one's is not recorded."""
         logged = self._logged.get(request.epoch)
         if logged is not None and not (logged.done() and logged.exception() is None):
+            return
+        if "input" not in request.rows:  # nobody counts them
             return
         try:
             self._controller.record_count(request.epoch, RowCount(request.rows["input"], request.tasks))

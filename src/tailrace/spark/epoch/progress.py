@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
 
 from tailrace.env.clock import timestamp_text
 from tailrace.ids import MIN_MICROS
@@ -14,7 +16,7 @@ from tailrace.operators.registry import progress_name
 from tailrace.plan.physical import Stage
 from tailrace.server.transport.server_status import OperatorStatus
 from tailrace.spark.epoch.timeline import Step
-from tailrace.spark.hints.lookahead import LookaheadProgress
+from tailrace.spark.hints.lookahead import Lookahead, LookaheadProgress
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class EpochProgress(Mapping[str, Any]):
     epoch: int
     tries: int
     started: float
-    input_rows: int
+    input_rows: int  # -1 where Spark alone counts them
     partials: int
     output_rows: int
     watermark: int
@@ -189,6 +191,10 @@ class EpochProgress(Mapping[str, Any]):
     def spilled_bytes(self) -> int:
         return sum(each.spilled_bytes for each in self.operators)
 
+    @property
+    def rows_read(self) -> int:
+        return self.input_rows if self.input_rows >= 0 else int(self.spark.get("numInputRows", 0))
+
     def event_time(self) -> dict[str, str]:
         """As Spark writes it: times in milliseconds, and only those that are known."""
         times = {"max": self.time_max, "watermark": self.watermark}
@@ -205,12 +211,12 @@ class EpochProgress(Mapping[str, Any]):
             "batchId": self.epoch,
             "tries": self.tries,
             "replayed": self.replayed,
-            "numInputRows": self.input_rows,
-            "inputRowsPerSecond": round(self.input_rows / self.since_last_s, 1) if self.since_last_s > 0 else 0.0,
-            "processedRowsPerSecond": round(self.input_rows / seconds, 1),
+            "numInputRows": self.rows_read,
+            "inputRowsPerSecond": round(self.rows_read / self.since_last_s, 1) if self.since_last_s > 0 else 0.0,
+            "processedRowsPerSecond": round(self.rows_read / seconds, 1),
             "durationMs": {**self.spark.get("durationMs", {}), **self.duration_ms.to_json()},
             "timeline": [[each.epoch, each.name, round(each.began, 4), round(each.ended, 4)] for each in self.timeline],
-            "eventTime": self.event_time(),
+            "eventTime": self.event_time() or self.spark.get("eventTime", {}),
             "stateOperators": [Entry(each.to_json()) for each in self.operators],
             "sources": [Entry(each) for each in self.spark.get("sources", ())],
             "observedMetrics": self.spark.get("observedMetrics", {}),
@@ -256,6 +262,24 @@ class EpochProgress(Mapping[str, Any]):
         if not name.startswith("_") and name in (keys := self.asDict()):
             return keys[name]
         raise AttributeError(f"a progress has no {name}")
+
+
+class Epochs(Protocol):
+    """What runs the epochs of one run of a query."""
+
+    identity: QueryIdentity
+    progress: list[EpochProgress]
+
+    def run(self, batch: DataFrame, epoch: int) -> EpochProgress:
+        """Spark's batch function."""
+        ...
+
+    def lookaheads(self) -> Mapping[str, Lookahead]:
+        """By operator, what is known and decided now."""
+        ...
+
+    def stop(self) -> None:
+        """The query is being stopped: let no epoch wait."""
 
 
 def _time_text(micros: int) -> str:

@@ -11,11 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tailrace.errors import UserFunctionError
-from tailrace.spark.private import batch_texts
+from tailrace.spark.private import texts_of
 from tailrace.spark.tasks.ingest import Receipt
-
-TASKS_MAX = 16
-"""Collecting the rows of more tasks one by one takes longer than a second query does."""
 
 _OUR_ERROR = re.compile(
     rf"^{UserFunctionError.__module__}\.{UserFunctionError.__name__}: (.*)", re.DOTALL | re.MULTILINE
@@ -35,9 +32,3 @@ def receipts_of(batch: DataFrame) -> list[Receipt]:
         raise UserFunctionError(_SPARKS_OWN.split(found.group(1))[0].strip()) from error
     assert len({receipt.partition for receipt in receipts}) == len(receipts), "two receipts of one partition"
     return receipts
-
-
-def texts_of(batch: DataFrame) -> list[str]:
-    """The only column, of the only row of every task."""
-    texts = batch_texts(batch, TASKS_MAX)
-    return [row[0] for row in batch.collect()] if texts is None else texts

@@ -13,7 +13,7 @@ from itertools import count
 
 from pyspark.sql import DataFrame
 
-from tailrace.api.relations import Deduplication, SparkHop
+from tailrace.api.relations import Deduplication, PassThrough, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.columns import Columns, Texts
@@ -25,10 +25,7 @@ from tailrace.spark.plan_reader.reading import Made, Name, Reading, call_of, sta
 from tailrace.spark.plan_reader.registry import READERS, goes_by_watermark, is_stateful
 from tailrace.spark.query.runtime import SparkRuntime
 from tailrace.spark.sources.hops import hop_over
-
-
-class NothingStateful(AnalysisError):
-    """The plan has no operator, so that there is nothing for Tailrace to do."""
+from tailrace.spark.sources.schema import fields_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class ReadPlan:
     ``by_watermark``: only Spark's own rule for the watermark gives Spark's rows.
     """
 
-    relation: SparkHop
+    relation: SparkHop | PassThrough
     unchanging: bool
     by_watermark: bool
 
@@ -49,10 +46,12 @@ def read_plan(frame: DataFrame, *, complete: bool = False) -> ReadPlan:
     ``complete``: in that output mode, in which the rows of an epoch are all rows.
     """
     spark, texts = frame.sparkSession, Texts()
-    plan = with_pushed_filters(plan_of(frame), spark)
-    needed = frozenset(each.id for each in plan.output)
+    plan = plan_of(frame)
     if not _is_of_operators(plan):
-        raise NothingStateful("the query keeps no state")
+        stateless(plan)
+        return ReadPlan(PassThrough(frame, fields_of(frame.schema)), unchanging=True, by_watermark=False)
+    plan = with_pushed_filters(plan, spark)
+    needed = frozenset(each.id for each in plan.output)
     try:
         reading = Reading(spark, plan, needed, texts, count(), _source, [])
         made, part = _read(plan, reading, complete)

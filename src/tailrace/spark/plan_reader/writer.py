@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery as SparkQuery
 from tailrace.api.checks.writer import FILE_FORMATS, OWN_FORMATS
 from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, WatermarkRule, default_state_location
 from tailrace.api.runtime import StreamingQuery
-from tailrace.api.table_options import TABLE_FORMATS, table_option_names
+from tailrace.api.table_options import TABLE_FORMATS, option_of_table
 from tailrace.api.writer import DataStreamWriter
 from tailrace.commit.plan_file import read_plan as read_plan_file
 from tailrace.env.stores.location import open_store
@@ -26,7 +26,7 @@ from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.catalyst import ON_SPARK, ExplainedQuery
 from tailrace.spark.expressions.places import at_place, call_site
 from tailrace.spark.plan_reader.checkpoint import checkpoint_of, passing_checkpoint
-from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
+from tailrace.spark.plan_reader.reader import read_plan
 from tailrace.spark.query.runtime import SparkRuntime
 
 _FORMATS = (*FILE_FORMATS, *OWN_FORMATS, *TABLE_FORMATS)
@@ -156,11 +156,12 @@ class PlainWriter:
         self, tableName: str, format: str | None = None, *args: Any, **kwargs: Any
     ) -> StreamingQuery | SparkQuery:
         """Starts the query: on Tailrace where the format's tables take an epoch by one transaction, else on Spark."""
-        if "table" in table_option_names((format or self._format).lower()):
-            return self.option("table", tableName).start(None, format, *args, **kwargs)
+        place = option_of_table((format or self._format).lower(), tableName)
+        if place is not None:
+            return self.option(*place).start(None, format, *args, **kwargs)
         error = AnalysisError(
             f"toTable({tableName!r}): Tailrace writes to no tables of this format; use foreachBatch, or a format whose "
-            f"tables take an epoch by one transaction and have names: postgresql, iceberg"
+            f"tables take an epoch by one transaction and have names: postgresql, dbapi, iceberg"
         )
         refusal = self._check_fallback(error)
         args = (format, *args)
@@ -184,12 +185,11 @@ class PlainWriter:
         if not self._fallback:
             raise refusal from error
         self._check_state(refusal)
-        level = logging.DEBUG if isinstance(refusal, NothingStateful) else logging.WARNING
-        _log.log(level, "the query runs on Spark, and not on Tailrace: %s", refusal)
+        _log.warning("the query runs on Spark, and not on Tailrace: %s", refusal)
         return refusal
 
     def _with_place(self, error: AnalysisError) -> AnalysisError:
-        return error if isinstance(error, NothingStateful) else at_place(error, lambda _: self._site)
+        return at_place(error, lambda _: self._site)
 
     def _check_state(self, refusal: AnalysisError) -> None:
         """Spark would begin with an empty state where Tailrace has one."""

@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 
 from tailrace.errors import QueryStopped, RewindNeeded, StateServerError, TailraceError
-from tailrace.spark.epoch.progress import EpochProgress
-from tailrace.spark.epoch.runner import PROGRESS_KEPT, EpochRunner
+from tailrace.spark.epoch.progress import EpochProgress, Epochs
+from tailrace.spark.epoch.runner import PROGRESS_KEPT
 from tailrace.spark.hints.lookahead import lookahead_lines
 from tailrace.spark.private import QueryOverSparks
 from tailrace.spark.query.offsets import offset_lines
@@ -113,7 +113,7 @@ class Running:
     """
 
     query: SparkQuery
-    epochs: EpochRunner
+    epochs: Epochs
     plan_text: str
     failure: Failure
     release: Callable[[], None]

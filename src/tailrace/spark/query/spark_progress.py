@@ -16,8 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.errors import AnalysisError
-from tailrace.spark.epoch.progress import EpochProgress, OperatorProgress, QueryIdentity
-from tailrace.spark.epoch.runner import EpochRunner
+from tailrace.spark.epoch.progress import EpochProgress, Epochs, OperatorProgress, QueryIdentity
 from tailrace.spark.private import ProgressListener, listen_first, streaming_ids
 
 _NO_WHOLE_NUMBERS = ("Ratio", "Amplification")
@@ -37,7 +36,7 @@ def report_to_listeners(spark: SparkSession) -> None:
 class ReportedRunner:
     """Spark's batch function, which says whose epochs it runs before the first of them."""
 
-    def __init__(self, runner: EpochRunner) -> None:
+    def __init__(self, runner: Epochs) -> None:
         self._runner = runner
 
     def __call__(self, batch: DataFrame, epoch: int) -> object:
@@ -60,7 +59,7 @@ def completed(theirs: Mapping[str, Any]) -> dict[str, Any] | None:
     return {
         **theirs,
         "durationMs": {**durations, **theirs["durationMs"]},
-        "eventTime": ours.event_time(),
+        "eventTime": ours.event_time() or theirs["eventTime"],
         "stateOperators": [_state_operator(each, round(ours.duration_ms.async_commit)) for each in ours.operators],
         "sink": {**theirs["sink"], "numOutputRows": ours.output_rows},
     }

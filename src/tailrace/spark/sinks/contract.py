@@ -22,6 +22,7 @@ from typing import Protocol
 
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.spark.sinks.epoch_output import EpochOutput
+from tailrace.spark.tasks.row_objects import RowsPlace
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class SinkRun:
     """Greater with each run."""
     planned: int = 0
     """The newest epoch that an earlier run may have released."""
+    place: RowsPlace | None = None
+    """Where tasks may set rows aside: the same store."""
 
 
 @dataclass(frozen=True)

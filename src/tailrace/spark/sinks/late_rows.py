@@ -15,13 +15,13 @@ from contextlib import suppress
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.commit.late_rows import EVERY_EPOCH, LateRef, delete_late, sweep_late
+from tailrace.commit.row_objects import EVERY_EPOCH, RowsRef, delete_rows, sweep_rows
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.operators.ingest.late_rows import REASON_COLUMN, SIDE_COLUMN, late_columns
 from tailrace.spark.sinks.contract import EpochSink, SinkEpoch, release
 from tailrace.spark.sinks.epoch_output import EpochOutput
-from tailrace.spark.tasks.late_rows import LatePlace, ReadLate
+from tailrace.spark.tasks.row_objects import ReadRows, RowsPlace
 
 _SWEEP_EPOCHS = 50
 """A listing, which finds the objects of lost attempts, is too expensive for every epoch."""
@@ -30,17 +30,17 @@ _SWEEP_EPOCHS = 50
 class LateOutput:
     """``run``: whose rows they are. ``read``: the columns that the query reads, as Spark has them."""
 
-    def __init__(self, sink: EpochSink, place: LatePlace, run: str, read: StructType) -> None:
+    def __init__(self, sink: EpochSink, place: RowsPlace, run: str, read: StructType) -> None:
         self.place = place
         self._sink = sink
         self._run = run
         self._store = open_store(place.store_uri, place.store_options)
         self._schema = late_schema(read)
-        self._refs: dict[int, list[LateRef]] = {}  # by epoch, until they are deleted
+        self._refs: dict[int, list[RowsRef]] = {}  # by epoch, until they are deleted
         self._cleaned = 0
         self._sweep_due = False
 
-    def write(self, spark: SparkSession, refs: Sequence[LateRef], at: SinkEpoch) -> None:
+    def write(self, spark: SparkSession, refs: Sequence[RowsRef], at: SinkEpoch) -> None:
         """Give an epoch's late rows to the user's sink, where there are any (or there may have been)."""
         self._refs.setdefault(at.epoch, []).extend(refs)
         self._sweep_due |= at.again  # a failed try has left objects that no receipt names
@@ -48,25 +48,25 @@ class LateOutput:
             rows = sum(ref.rows for ref in refs)
             release(self._sink, EpochOutput(rows, False, lambda: self._frame(spark, tuple(refs))), at)
 
-    def _frame(self, spark: SparkSession, refs: tuple[LateRef, ...]) -> DataFrame:
+    def _frame(self, spark: SparkSession, refs: tuple[RowsRef, ...]) -> DataFrame:
         tasks = max(1, min(len(refs), spark.sparkContext.defaultParallelism))
-        return spark.range(0, len(refs), 1, tasks).mapInArrow(ReadLate(refs, self.place), self._schema)
+        return spark.range(0, len(refs), 1, tasks).mapInArrow(ReadRows(refs, self.place), self._schema)
 
     def clean(self, epoch: int) -> None:
         """Delete the objects of epochs up to ``epoch``, which are done."""
         self._sink.clean(epoch)
         for done in [each for each in self._refs if each <= epoch]:
-            delete_late(self._store, self._refs[done])
+            delete_rows(self._store, self._refs[done])
             del self._refs[done]
         self._cleaned += 1
         if self._sweep_due or self._cleaned % _SWEEP_EPOCHS == 0:
             self._sweep_due = False
-            sweep_late(self._store, self._run, epoch)
+            sweep_rows(self._store, self._run, epoch)
 
     def close(self) -> None:
         """No epoch is running any more. The next start deletes what cannot be deleted now."""
         with suppress(CheckpointError):
-            sweep_late(self._store, self._run, EVERY_EPOCH)
+            sweep_rows(self._store, self._run, EVERY_EPOCH)
 
 
 def late_schema(read: StructType) -> StructType:

@@ -11,13 +11,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.api.definition import Foreach, ForeachBatch, Format, QueryDefinition, Sink, TableSink
-from tailrace.api.relations import OutputMode
+from tailrace.api.relations import OutputMode, PassThrough
 from tailrace.spark.sinks.contract import EpochSink, SinkEpoch, SinkRun
 from tailrace.spark.sinks.epoch_output import EpochOutput
 from tailrace.spark.sinks.files.sink import FileSink
 from tailrace.spark.sinks.rows import RowWriter, partitioned_by_value
 from tailrace.spark.sinks.tables import EpochTable
 from tailrace.spark.sources.hops import output_schema_of
+from tailrace.spark.sources.transforms import frame_of
 
 _CONSOLE_ROWS = 20
 _FENCE_AGE_S = 1.0
@@ -33,7 +34,9 @@ def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
     if isinstance(sink, Foreach):
         return _Rows(sink)
     if isinstance(sink, TableSink):
-        return EpochTable(sink, output_schema_of(query.relation))
+        passed = query.relation if isinstance(query.relation, PassThrough) else None
+        schema = output_schema_of(query.relation) if passed is None else frame_of(passed.source).schema
+        return EpochTable(sink, schema)
     if sink.name == "noop":
         return _Noop()
     if sink.name == "console":

@@ -1,7 +1,7 @@
 """A sink that is a table or a topic (``tailrace.sinks``): the driver gives it an epoch's rows as Arrow batches.
 
 The rows come from the state servers one batch after the other, so neither the driver nor Spark holds an epoch. Where
-Spark makes other rows of them, its tasks send theirs through the driver's JVM, a partition at a time.
+Spark makes other rows of them, its tasks set theirs aside, and the driver reads them from there.
 
 Writing and publishing are one transaction of the table: so both are done in ``publish``.
 
@@ -10,20 +10,21 @@ Threads: those of ``contract``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import types as spark_types
 
 from tailrace.api.definition import TableSink
 from tailrace.errors import AnalysisError, CheckpointError
+from tailrace.ids import Attempt
 from tailrace.sinks.contract import Owner
 from tailrace.sinks.epochs import EpochWriter
 from tailrace.sinks.registry import table_of
 from tailrace.spark.sinks.contract import SinkEpoch, SinkRun
 from tailrace.spark.sinks.epoch_output import EpochOutput
+from tailrace.spark.sinks.set_aside import RowsSetAside
 
 
 class EpochTable:
@@ -35,8 +36,10 @@ class EpochTable:
         self._table = table_of(sink.options, self._schema)
         self._writer: EpochWriter | None = None
         self._output: EpochOutput | None = None
+        self._aside: RowsSetAside | None = None
 
     def open(self, run: SinkRun) -> None:
+        self._aside = None if run.place is None else RowsSetAside(run.place, run.run)
         owner, check_fence = Owner(run.query_id(), run.number), partial(run.check_fence, 0.0)
         self._writer = EpochWriter(self._table, owner, self._options.timeout / 1e6, check_fence)
         last = self._writer.last_epoch()
@@ -59,12 +62,27 @@ class EpochTable:
             self._output = output
 
     def publish(self, at: SinkEpoch) -> None:
-        if self._output is not None:
-            assert self._writer is not None
-            self._writer.write(at.epoch, partial(_rows, self._output, self._schema))
+        if self._output is None:
+            return
+        if self._output.batches is not None:
+            self._write(at.epoch, self._output.batches)
+            return
+        assert self._aside is not None
+        rows = self._output.frame()
+        aside = self._aside.collected(self._aside.receipts_of(rows), Attempt(at.epoch, at.try_))
+        try:
+            if aside.rows:
+                self._write(at.epoch, aside.batches)
+        finally:
+            aside.drop()
+
+    def _write(self, epoch: int, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        assert self._writer is not None
+        self._writer.write(epoch, partial(_as_columns, batches, self._schema))
 
     def clean(self, epoch: int) -> None:
-        pass
+        if self._aside is not None:
+            self._aside.clean(epoch)
 
     def stop(self) -> None:
         if self._writer is not None:
@@ -73,27 +91,14 @@ class EpochTable:
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+        if self._aside is not None:
+            self._aside.close()
 
 
-def _rows(output: EpochOutput, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in output.batches() if output.batches is not None else _from_spark(output.frame()):
+def _as_columns(batches: Callable[[], Iterator[pa.RecordBatch]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches():
         columns = [column.cast(field.type) for column, field in zip(batch.columns, schema)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _from_spark(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Batches of a DataFrame, without its rows as Python objects: each comes as one value."""
-    for row in frame.mapInArrow(_packed, "batch binary").toLocalIterator():
-        with pa.ipc.open_stream(row.batch) as reader:
-            yield from reader
-
-
-def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, batch.schema) as writer:
-            writer.write_batch(batch)
-        yield pa.RecordBatch.from_pydict({"batch": [out.getvalue().to_pybytes()]})
 
 
 _ARROW: Mapping[type[spark_types.DataType], pa.DataType] = {

@@ -19,7 +19,7 @@ from tailrace.spark.sources.schema import fields_of, quoted, spark_type
 from tailrace.spark.sources.transforms import frame_of
 from tailrace.spark.tasks.hint_sender import HintPoint
 from tailrace.spark.tasks.ingest import RECEIPT_DDL, IngestTask
-from tailrace.spark.tasks.late_rows import LatePlace
+from tailrace.spark.tasks.row_objects import RowsPlace
 from tailrace.types import Field
 
 FrameOf = Callable[[object], DataFrame]
@@ -53,7 +53,7 @@ def ingested(
     plan: PhysicalPlan,
     access: Access,
     shuffled: int,
-    late: LatePlace | None = None,
+    late: RowsPlace | None = None,
     point: HintPoint | None = None,
     first_partition: int = 0,
     ordered_by_rows: bool = False,

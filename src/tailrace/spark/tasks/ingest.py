@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tailrace.commit.late_rows import LateAttempt, LateRef
+from tailrace.commit.row_objects import RowsAttempt, RowsRef
 from tailrace.env import clock
 from tailrace.errors import StateServerError
 from tailrace.ids import MIN_MICROS
@@ -31,7 +31,7 @@ from tailrace.server.transport.client import connect
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt, chain_checksum
 from tailrace.spark.tasks.hint_sender import HintPoint, HintSender, sender_of
-from tailrace.spark.tasks.late_rows import LatePlace, LateWriter
+from tailrace.spark.tasks.row_objects import RowsPlace, RowsWriter
 from tailrace.spark.tasks.worker import tune_worker
 from tailrace.types import DataType
 
@@ -61,7 +61,7 @@ class Receipt:
     transfer_ms: float
     staged: tuple[StageReceipt, ...]
     checksum: int = 0  # of all frames in order, whatever servers own their rows; 0 where no order depends on it
-    late: tuple[LateRef, ...] = ()  # objects with the dropped rows, where the query has a sink for them
+    late: tuple[RowsRef, ...] = ()  # objects with the dropped rows, where the query has a sink for them
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -74,7 +74,7 @@ class Receipt:
             raise StateServerError(raw[_LOST])
         raw["staged"] = tuple(StageReceipt(**each) for each in raw["staged"])
         raw["times_max"] = tuple(raw["times_max"])
-        raw["late"] = tuple(LateRef(**each) for each in raw["late"])
+        raw["late"] = tuple(RowsRef(**each) for each in raw["late"])
         return cls(**raw)
 
 
@@ -113,7 +113,7 @@ class IngestTask:
     operator: str  # an OperatorSpec as JSON
     types: tuple[tuple[str, str], ...]  # of the input columns in order, name and type
     access: Access
-    late: LatePlace | None = None  # where dropped rows go; None: nowhere
+    late: RowsPlace | None = None  # where dropped rows go; None: nowhere
     recorded: bool = False  # servers record accesses, and need the order in which rows came
     point: HintPoint | None = None  # sends hints for the rows as they come, before they are gathered to frames
     first_partition: int = 0  # an operator's rows may come from several jobs, whose partitions all begin with 0
@@ -147,10 +147,10 @@ class IngestTask:
         types = {name: DataType(type_) for name, type_ in self.types}
         ingest = ingest_of(spec, instructions.late_before[spec.name], instructions.combine, types, instructions.epoch)
         ingest.keep_arrivals = self.recorded
-        late: LateWriter | None = None
+        late: RowsWriter | None = None
         if self.late is not None:
-            late = LateWriter(
-                self.late, LateAttempt(self.access.run, instructions.epoch, instructions.try_, partition, attempt)
+            late = RowsWriter(
+                self.late, RowsAttempt(self.access.run, instructions.epoch, instructions.try_, partition, attempt)
             )
             ingest.counts.late_taker = late
         ranges = [(lo, hi) for _, lo, hi in instructions.servers]

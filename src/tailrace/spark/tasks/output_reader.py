@@ -40,7 +40,7 @@ class OutputTask:
     access: Access
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        at = self.at or _attempt_of_job(self.access.run)
+        at = self.at or attempt_of_job(self.access.run)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 part = self.parts[number]
@@ -58,7 +58,8 @@ def output_property_value(at: Attempt) -> str:
     return f"{at.epoch} {at.try_}"
 
 
-def _attempt_of_job(run: str) -> Attempt:
+def attempt_of_job(run: str) -> Attempt:
+    """In a task: what its job was started for."""
     context = TaskContext.get()
     value = None if context is None else context.getLocalProperty(output_property(run))
     if value is None:

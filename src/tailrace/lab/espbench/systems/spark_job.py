@@ -60,7 +60,7 @@ def _started_on_spark(spark: SparkSession, job: Job) -> Any:
 
 
 def _started_on_tailrace(spark: SparkSession, job: Job) -> Any:
-    """By the exact sink; what no server has a part in is left to Spark, and its epochs to ``foreachBatch``."""
+    """By the exact sink of Kafka; updates of the database by ``foreachBatch``, which may repeat them."""
     frame, write = described(spark, job)
     streams = [messages(spark, job.bootstrap, topic) for topic in job.inputs]
     if job.query.base == "q2":
@@ -71,10 +71,10 @@ def _started_on_tailrace(spark: SparkSession, job: Job) -> Any:
     else:
         writer = tr.writeStream(frame.select("value") if job.query.to_topic else frame)
     writer = writer.outputMode("append").option("checkpointLocation", f"{job.work}/checkpoint")
-    if job.query.base in ("q1", "q2", "q4"):
+    if job.query.to_topic:
         to_kafka = writer.format("kafka").option("kafka.bootstrap.servers", job.bootstrap)
         return to_kafka.option("topic", job.output).option("epochTopic", f"{job.output}-epochs").start()
-    return writer.foreachBatch(write or _to_kafka(job)).start()
+    return writer.foreachBatch(write).start()
 
 
 def _started_in_real_time(spark: SparkSession, job: Job) -> Any:
@@ -83,14 +83,6 @@ def _started_in_real_time(spark: SparkSession, job: Job) -> Any:
     writer: Any = frame.writeStream.outputMode("update").option("checkpointLocation", f"{job.work}/checkpoint")
     to_kafka = writer.format("kafka").option("kafka.bootstrap.servers", job.bootstrap).option("topic", job.output)
     return to_kafka.trigger(realTime=REAL_TIME).start()
-
-
-def _to_kafka(job: Job) -> Callable[[DataFrame, int], None]:
-    def write(rows: DataFrame, epoch: int) -> None:
-        to_kafka = rows.write.format("kafka").option("kafka.bootstrap.servers", job.bootstrap)
-        to_kafka.option("topic", job.output).save()
-
-    return write
 
 
 STARTED: Mapping[str, Callable[[SparkSession, Job], Any]] = {

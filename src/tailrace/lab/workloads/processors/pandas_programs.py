@@ -55,12 +55,12 @@ class Sessions(StatefulProcessor):
 
 
 class Buffer(programs.Buffer):
-    def handleInputRows(self, key: Any, rows: Frames, timerValues: Any) -> Frames:  # type: ignore[override]
+    def handleInputRows(self, key: Any, rows: Frames, timerValues: Any) -> Frames:  # type: ignore[override, unused-ignore]
         for n, total in self._buffered([int(value) for frame in rows for value in frame["value"]]):
             yield pd.DataFrame({"key": [key[0]], "n": [n], "total": [total]})
 
 
 class Maps(programs.Maps):
-    def handleInputRows(self, key: Any, rows: Frames, timerValues: Any) -> Frames:  # type: ignore[override]
+    def handleInputRows(self, key: Any, rows: Frames, timerValues: Any) -> Frames:  # type: ignore[override, unused-ignore]
         counts = self._counted(int(value) for frame in rows for value in frame["value"])
         yield pd.DataFrame({"key": [key[0]], "entries": [len(counts)], "n": [sum(counts)]})

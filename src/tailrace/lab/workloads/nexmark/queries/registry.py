@@ -85,7 +85,7 @@ SPARK: Mapping[str, Version | Impossible] = {
 }
 
 
-_STATELESS = Impossible("it keeps no state, so Tailrace has no part in it: it is the same query on Spark alone")
+_STATELESS = Impossible("it keeps no state, so there is nothing to compare: Spark does all of it on both")
 
 TAILRACE: Mapping[str, Version | Impossible] = {
     "q0": _STATELESS,

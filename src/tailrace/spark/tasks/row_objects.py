@@ -1,9 +1,8 @@
-"""Late rows in tasks: ingest tasks write them to objects, and tasks of the second sink's job read them again.
+"""Rows that tasks set aside: they write them to objects, and tasks of another job, or the driver, read them again.
 
-Nothing is held in the driver: receipts name the objects (``commit.late_rows``), and tasks read them each time the
-DataFrame of late rows is read.
+Nothing is held in the driver: receipts name the objects (``commit.row_objects``).
 
-Threads: a ``LateWriter`` belongs to one task.
+Threads: a ``RowsWriter`` belongs to one task.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tailrace.commit.late_rows import LateAttempt, LateRef, read_late, write_late
+from tailrace.commit.row_objects import RowsAttempt, RowsRef, read_rows, write_rows
 from tailrace.env.stores.location import open_store
 from tailrace.spark.tasks.worker import tune_worker
 
@@ -21,22 +20,22 @@ _PIECE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class LatePlace:
-    """Where tasks put late rows. ``store_options`` may hold secrets."""
+class RowsPlace:
+    """Where tasks put rows. ``store_options`` may hold secrets."""
 
     store_uri: str
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-class LateWriter:
-    """Takes the rows that one attempt drops, and writes them piece by piece: memory is bounded by a piece."""
+class RowsWriter:
+    """Takes the rows that one attempt sets aside, and writes them piece by piece: memory is bounded by a piece."""
 
-    def __init__(self, place: LatePlace, at: LateAttempt) -> None:
+    def __init__(self, place: RowsPlace, at: RowsAttempt) -> None:
         self._place = place
         self._at = at
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._written: list[LateRef] = []
+        self._written: list[RowsRef] = []
 
     def take(self, rows: pa.RecordBatch) -> None:
         step = max(1, len(rows) * _PIECE_BYTES // max(rows.nbytes, 1))
@@ -47,7 +46,7 @@ class LateWriter:
             if self._bytes >= _PIECE_BYTES:
                 self._write()
 
-    def finish(self) -> tuple[LateRef, ...]:
+    def finish(self) -> tuple[RowsRef, ...]:
         """The objects that were written, all of them durable."""
         if self._waiting:
             self._write()
@@ -55,20 +54,20 @@ class LateWriter:
 
     def _write(self) -> None:
         store = open_store(self._place.store_uri, self._place.store_options)
-        self._written.append(write_late(store, self._at, len(self._written), pa.concat_batches(self._waiting)))
+        self._written.append(write_rows(store, self._at, len(self._written), pa.concat_batches(self._waiting)))
         self._waiting, self._bytes = [], 0
 
 
 @dataclass(frozen=True)
-class ReadLate:
+class ReadRows:
     """The function of ``mapInArrow`` over numbers of objects."""
 
-    refs: tuple[LateRef, ...]
-    place: LatePlace
+    refs: tuple[RowsRef, ...]
+    place: RowsPlace
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = open_store(self.place.store_uri, self.place.store_options)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read_late(store, self.refs[number])
+                yield from read_rows(store, self.refs[number])
         tune_worker()

@@ -1,4 +1,5 @@
-"""Objects of late rows: what ingest tasks have left out of an epoch, until the epoch is done.
+"""Objects of rows that tasks have set aside in an epoch, until it is done: late rows for a sink of their own, and rows
+that Spark has made for a table, where they are too many for the driver.
 
 Invariants
 - An object belongs to one attempt of one task of one try of an epoch, and is written once, whole. Only those that the
@@ -28,11 +29,11 @@ from tailrace.log.reader import ObjectReader
 from tailrace.log.writer import object_parts
 
 EVERY_EPOCH = 2**63 - 1
-_SECTION = "late"
+_SECTION = "rows"
 
 
 @dataclass(frozen=True)
-class LateAttempt:
+class RowsAttempt:
     """Whose rows they are. ``attempt`` is Spark's id of the task's attempt, unique over all of an application."""
 
     run: str
@@ -43,7 +44,7 @@ class LateAttempt:
 
 
 @dataclass(frozen=True)
-class LateRef:
+class RowsRef:
     """An object, as a task's receipt names it."""
 
     name: str
@@ -51,14 +52,14 @@ class LateRef:
     bytes: int
 
 
-def write_late(store: ObjectStore, at: LateAttempt, piece: int, rows: pa.RecordBatch) -> LateRef:
+def write_rows(store: ObjectStore, at: RowsAttempt, piece: int, rows: pa.RecordBatch) -> RowsRef:
     """Durable on return. ``piece``: an attempt numbers what it writes."""
-    name = filenames.late_name(at.epoch, at.run, at.try_, at.partition, at.attempt, piece)
+    name = filenames.rows_name(at.epoch, at.run, at.try_, at.partition, at.attempt, piece)
     size = store.put(name, object_parts({"name": name}, [(_SECTION, 0, rows)]))
-    return LateRef(name, len(rows), size)
+    return RowsRef(name, len(rows), size)
 
 
-def read_late(store: ObjectStore, ref: LateRef) -> Iterator[pa.RecordBatch]:
+def read_rows(store: ObjectStore, ref: RowsRef) -> Iterator[pa.RecordBatch]:
     """The rows as they were written, or an error: a part of them would pass for all."""
     try:
         reader = ObjectReader(store, ref.name, ref.bytes)
@@ -67,16 +68,16 @@ def read_late(store: ObjectStore, ref: LateRef) -> Iterator[pa.RecordBatch]:
         yield from reader.section(_SECTION, 0)
     except CorruptionError as error:
         raise CorruptionError(
-            f"The late rows in {locate(store, ref.name)} are not as they were written: something else deletes or "
-            "writes below the state location. Start the query again: it replays the epoch and writes them anew."
+            f"The rows in {locate(store, ref.name)} are not as they were written: something else deletes or writes "
+            "below the state location. Start the query again: it replays the epoch and writes them anew."
         ) from error
 
 
-def delete_late(store: ObjectStore, refs: Sequence[LateRef]) -> None:
+def delete_rows(store: ObjectStore, refs: Sequence[RowsRef]) -> None:
     store.delete([ref.name for ref in refs])
 
 
-def sweep_late(store: ObjectStore, run: str, through_epoch: int) -> None:
-    """Delete every object of late rows that the run has written in this epoch and in earlier ones."""
-    found = ((each.name, filenames.late_of(each.name)) for each in store.list(filenames.LATE_PREFIX))
+def sweep_rows(store: ObjectStore, run: str, through_epoch: int) -> None:
+    """Delete every such object that the run has written in this epoch and in earlier ones."""
+    found = ((each.name, filenames.rows_of(each.name)) for each in store.list(filenames.ROWS_PREFIX))
     store.delete([name for name, of in found if of is not None and of[1] == run and of[0] <= through_epoch])
