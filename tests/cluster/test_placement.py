@@ -1,4 +1,4 @@
-"""Where shards live: the pure part by properties, and servers on real executors."""
+"""Servers on real executors: one on each, found again, replaced where they are lost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from types import SimpleNamespace
 import psutil
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -26,14 +24,9 @@ from tailrace.errors import CheckpointError, StateServerError, UnansweredError
 from tailrace.server.transport.client import connect, disconnect
 from tailrace.server.transport.server_config import ServerAddress, ServerConfig
 from tailrace.server.transport.tls import MACHINES_TRUST, Tls
-from tailrace.spark.servers.placement import (
-    Placement,
-    _job_error,
-    _one_executor,
-    _spread,
-    _start_here,
-    ensure_servers,
-)
+from tailrace.spark import private
+from tailrace.spark.servers.executors import _job_error, _one_executor, _spread, _start_here, ensure_servers
+from tailrace.spark.servers.placement import Placement
 
 
 def server(number: int) -> ServerAddress:
@@ -42,60 +35,6 @@ def server(number: int) -> ServerAddress:
 
 def servers(*numbers: int) -> list[ServerAddress]:
     return [server(number) for number in numbers]
-
-
-@given(count=st.integers(1, 20), shards=st.integers(1, 200))
-def test_ranges_are_even_and_cover_every_shard_once(count: int, shards: int) -> None:
-    placement = Placement.even(servers(*range(count)), shards)
-    owned = [shard for each in placement.servers for shard in placement.shards_of(each)]
-    assert owned == list(range(shards))
-    sizes = [high - low for low, high in placement.ranges]
-    assert max(sizes) - min(sizes) <= 1
-    assert [placement.owner(shard) for shard in owned] == [
-        each for each in placement.servers for _ in placement.shards_of(each)
-    ]
-
-
-@given(data=st.data(), count=st.integers(1, 12), shards=st.integers(1, 64))
-def test_survivors_keep_their_shards(data: st.DataObject, count: int, shards: int) -> None:
-    placement = Placement.even(servers(*range(count)), shards)
-    for round_ in range(3):
-        lost = data.draw(st.sets(st.sampled_from([each.server for each in placement.servers])))
-        new = servers(*range(100 * (round_ + 1), 100 * (round_ + 1) + data.draw(st.integers(0, 5))))
-        survivors = [each for each in placement.servers if each.server not in lost]
-        living = data.draw(st.permutations([*survivors, *new]))
-        if not living:
-            continue
-        after = placement.reassigned(living)
-        owned = [shard for each in after.servers for shard in after.shards_of(each)]
-        assert owned == list(range(shards))
-        assert set(after.servers) <= set(living)
-        for each in survivors:
-            assert set(placement.shards_of(each)) <= set(after.shards_of(each))
-        if not lost:
-            assert after == placement
-        elif survivors:
-            lost_ranges = len({at for at, each in enumerate(placement.servers) if each.server in lost})
-            if len(new) >= lost_ranges:  # enough to take over everything: survivors get nothing more
-                for each in survivors:
-                    assert placement.shards_of(each) == after.shards_of(each)
-        placement = after
-
-
-def test_a_replacement_takes_exactly_what_was_lost() -> None:
-    placement = Placement.even(servers(0, 1, 2), 9)
-    assert placement.reassigned(servers(0, 7, 2)) == Placement(tuple(servers(0, 7, 2)), (0, 3, 6, 9))
-    assert placement.reassigned(servers(0, 2)) == Placement(tuple(servers(0, 2)), (0, 4, 9))
-    assert placement.reassigned(servers(7, 8, 2)) == Placement(tuple(servers(7, 8, 2)), (0, 3, 6, 9))
-    assert placement.reassigned(servers(2)) == Placement((server(2),), (0, 9))
-    assert placement.reassigned(servers(5, 6)) == Placement.even(servers(5, 6), 9)
-
-
-def test_no_server_at_all_is_an_error() -> None:
-    with pytest.raises(StateServerError):
-        Placement.even([], 4)
-    with pytest.raises(StateServerError):
-        Placement.even(servers(1), 4).reassigned([])
 
 
 def new_config(store: Path) -> ServerConfig:
@@ -221,9 +160,9 @@ def test_waves_end_when_nothing_new_is_met(met: list[list[int]], slots: list[int
 
 def test_tasks_of_a_wave_stay_a_bounded_time_together(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("tailrace.spark.servers.placement.ensure_server", lambda *_, **__: server(1))
-    monkeypatch.setattr("tailrace.spark.servers.placement.clock.now", lambda: 1000.0)
-    monkeypatch.setattr("tailrace.spark.servers.placement.clock.sleep", slept.append)
+    monkeypatch.setattr("tailrace.spark.servers.executors.ensure_server", lambda *_, **__: server(1))
+    monkeypatch.setattr("tailrace.spark.servers.executors.clock.now", lambda: 1000.0)
+    monkeypatch.setattr("tailrace.spark.servers.executors.clock.sleep", slept.append)
     for until in (1005.0, 1000.25, 900.0):
         list(_start_here(config, frozenset(), None, 1.0, until, iter([])))
     assert slept == [1.0, 0.25, 0.0]
@@ -231,10 +170,10 @@ def test_tasks_of_a_wave_stay_a_bounded_time_together(config: ServerConfig, monk
 
 def test_a_copy_of_a_task_lets_the_original_win(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("tailrace.spark.servers.placement.ensure_server", lambda *_, **__: server(1))
-    monkeypatch.setattr("tailrace.spark.servers.placement.clock.sleep", slept.append)
+    monkeypatch.setattr("tailrace.spark.servers.executors.ensure_server", lambda *_, **__: server(1))
+    monkeypatch.setattr("tailrace.spark.servers.executors.clock.sleep", slept.append)
     copy = SimpleNamespace(attemptNumber=lambda: 1)
-    monkeypatch.setattr("tailrace.spark.servers.placement.TaskContext", SimpleNamespace(get=lambda: copy))
+    monkeypatch.setattr("tailrace.spark.servers.executors.TaskContext", SimpleNamespace(get=lambda: copy))
     list(_start_here(config, frozenset(), None, 0.2, 0.0, iter([])))
     assert slept == [10.0]
 
@@ -242,7 +181,7 @@ def test_a_copy_of_a_task_lets_the_original_win(config: ServerConfig, monkeypatc
 def test_a_module_that_executors_lack_is_named(
     spark: SparkSession, config: ServerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.spark.servers.placement._start_here", only_here)
+    monkeypatch.setattr("tailrace.spark.servers.executors._start_here", only_here)
     with pytest.raises(StateServerError, match=r"cannot import (support|tests)\b.*PYSPARK_PYTHON"):
         ensure_servers(spark, config)
 
@@ -290,8 +229,10 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     first, again = ensure_servers(spark, config), ensure_servers(spark, config)
     placement = Placement.even(first, 10)
+    executors_before = private.executors(spark)
     opened = [connect(each, config.access).open(placement.shards_of(each)).server for each in placement.servers]
     spark.stop()
+    assert executors_before == {each.executor: True for each in first}
     print()
     print(json.dumps([asdict(each) for each in first]))
     print(json.dumps([asdict(each) for each in again]))

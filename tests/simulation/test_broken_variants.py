@@ -54,6 +54,7 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.tries_counted: 500,
     broken.loss_in_a_start_ends_the_query: 800,
     broken.late_end_taken_for_a_timeout: 1_000,
+    broken.moved_as_before: 300,
     broken_sink.sink_that_overwrites: 300,
     broken_sink.sink_folder_shared: 100,
     broken_sink.sink_decided_twice: 1_000,

@@ -60,6 +60,20 @@ class Integer(_Bounded[int]):
         return str(value)
 
 
+class IntegerOrAuto(Integer):
+    """None: as many as fit."""
+
+    @property
+    def limits(self) -> str:
+        return f"'auto' or {super().limits}"
+
+    def parse(self, name: str, text: str) -> int | None:  # type: ignore[override]
+        return None if text.strip().lower() == "auto" else super().parse(name, text)
+
+    def show(self, value: int | None) -> str:
+        return "auto" if value is None else str(value)
+
+
 class Number(_Bounded[float]):
     @property
     def limits(self) -> str:

@@ -18,6 +18,7 @@ from tailrace.api.option_values import (
     Duration,
     ExecutorFolder,
     Integer,
+    IntegerOrAuto,
     Location,
     Number,
     Option,
@@ -233,6 +234,12 @@ class Options:
         fixed=True,
     )
     memory_bytes: int = option("memory", Size(1 << 20), 1 << 30, "State that each state server keeps in memory.")
+    state_servers: int | None = option(
+        "stateServers",
+        IntegerOrAuto(1, 4096),
+        None,
+        "On how many executors state is kept; `auto`: on all, as they come and go.",
+    )
     idle_timeout: Micros | None = option(
         "idleTimeout",
         Duration(),

@@ -100,6 +100,12 @@ def command(pid: int) -> list[str]:
     return answer.stdout.split()
 
 
+def option_of(pid: int, name: str) -> str | None:
+    """The word behind this one among those that a process was started with."""
+    words = command(pid)
+    return words[words.index(name) + 1] if name in words[:-1] else None
+
+
 def start_interpreter(
     words: Sequence[str],
     line: str,

@@ -338,6 +338,20 @@ class HadoopFolder:
         return self._path_class(f"{self.uri}/{name}")
 
 
+def executors(spark: SparkSession) -> dict[str, bool]:
+    """By id, every executor of the session's cluster, and whether Spark gives it tasks: not to one that is about to go.
+
+    PySpark's status tracker has no executors. None are there where the driver runs the tasks itself.
+    """
+    with changed("CoarseGrainedSchedulerBackend.getExecutorIds()"):
+        context: Any = spark.sparkContext
+        backend = context._jsc.sc().schedulerBackend()
+        if str(backend.getClass().getSimpleName()) == "LocalSchedulerBackend":
+            return {}
+        ids = str(backend.getExecutorIds().mkString(",")).split(",")
+        return {each: bool(backend.isExecutorActive(each)) for each in ids if each}
+
+
 def _java_class(error: Py4JJavaError) -> str:
     return str(error.java_exception.getClass().getName())
 

@@ -43,6 +43,10 @@ def test_the_plan_of_a_stream_shows_operators_and_sources(spark: SparkSession, t
     assert kind == "rate" and options["rowspersecond"] == "7"
 
 
+def test_a_driver_that_runs_its_tasks_itself_has_no_executors(spark: SparkSession) -> None:
+    assert private.executors(spark) == {}
+
+
 def test_a_batch_has_no_streaming_plan(spark: SparkSession) -> None:
     assert list(private.streaming_plan(spark.range(1))) == []
 

@@ -59,6 +59,7 @@ class Standalone:
         master: Place = LOOPBACKS[0],
         environment: Mapping[str, str] | None = None,
         log: Path | None = None,
+        cores: int = 2,
     ) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._environment = dict(environment or os.environ)
@@ -68,9 +69,9 @@ class Standalone:
         self._ui = f"http://{master.address}:{ui_port}/json/"
         self._start(master, f"{_DEPLOY}.master.Master", "--port", str(port), "--webui-port", str(ui_port))
         self._wait(0)
-        for number, place in enumerate(workers):
-            options = ["-c", "2", "-m", "2g", "-d", str(root / f"w{number}"), "--webui-port", "0", self.master]
-            self._start(place, f"{_DEPLOY}.worker.Worker", *options)
+        self._root, self._workers = root, 0
+        for place in workers:
+            self.add_worker(place, cores)
         self._wait(len(workers))
 
     def __enter__(self) -> Standalone:
@@ -82,11 +83,18 @@ class Standalone:
         for process in self._processes:
             process.wait(20)
 
-    def _start(self, place: Place, main: str, *options: str) -> None:
+    def add_worker(self, place: Place, cores: int = 2) -> subprocess.Popen[bytes]:
+        """A worker more; whoever ends it, ends its executors. By SIGPWR it leaves in peace."""
+        folder = self._root / f"w{self._workers}"
+        self._workers += 1
+        options = ["-c", str(cores), "-m", "2g", "-d", str(folder), "--webui-port", "0", self.master]
+        return self._start(place, f"{_DEPLOY}.worker.Worker", *options)
+
+    def _start(self, place: Place, main: str, *options: str) -> subprocess.Popen[bytes]:
         daemon = {
             "SPARK_LOCAL_IP": place.address,
             "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_DAEMON_JAVA_OPTS": f"{jvm_options()} {_PATIENT}",
+            "SPARK_DAEMON_JAVA_OPTS": f"{jvm_options()} {_PATIENT} -Dspark.decommission.enabled=true",
         }
         words = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), main, "--host", place.address, *options]
         with open(self._log, "ab") if self._log is not None else nullcontext() as log:
@@ -99,6 +107,7 @@ class Standalone:
                 start_new_session=True,  # Ctrl-C reaches us only, and we end it
             )
         self._processes.append(started)
+        return started
 
     def _wait(self, workers: int) -> None:
         deadline = time.monotonic() + READY_S

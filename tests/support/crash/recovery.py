@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, pairwise
 
 import pyarrow as pa
@@ -41,6 +42,8 @@ from tailrace.testing.compare import rows_of
 
 MEMORIES = (0, 6_000, 10**8)
 EPOCH_TRIES = 3
+MOVES = 0.3
+"""How often shards move between two epochs."""
 Emitted = Counter[str]
 
 
@@ -177,18 +180,27 @@ class Fleet:
             engine.close()
         engines = living[:wanted] + [self._made() for _ in range(wanted - len(living))]
         self._engines = [*engines]
-        cuts = [0, *sorted(self._rng.sample(range(1, SHARDS), wanted - 1)), SHARDS]
-        self._ranges = list(pairwise(cuts))
+        self._ranges = self._drawn_ranges(wanted)
         for engine, (low, high) in zip(engines, self._ranges, strict=True):
             engine.assign(Request(self._run, try_=try_, shards=tuple(range(low, high)), manifest=manifest))
 
     def epoch(
-        self, script: Script, epoch: int, try_: int, *, commit: bool = True
+        self,
+        script: Script,
+        epoch: int,
+        try_: int,
+        *,
+        commit: bool = True,
+        durable: Callable[[], Manifest] | None = None,
     ) -> tuple[Emitted, list[CommitResult]]:
-        """All steps; ``commit`` with the last of them."""
+        """All steps; ``commit`` with the last of them. ``durable``: makes the epoch before durable, where the servers
+        may change with the begin of this one."""
         frames = frames_of(self.spec, script, epoch)
         now, forget_before = _times(script, epoch)
-        committed_attempts = [self._staged(frames, epoch, try_, number) for number in range(len(self._engines))]
+        if durable is not None and self._rng.random() < MOVES:
+            committed_attempts = self._staged_and_moved(frames, epoch, durable)
+        else:
+            committed_attempts = self._all_staged(frames, epoch, try_)
         steps = Request(
             self._run,
             epoch,
@@ -214,6 +226,42 @@ class Fleet:
     def commit(self, epoch: int, try_: int) -> list[CommitResult]:
         numbers = range(len(self._engines))
         return [self._engine(number).commit(Request(self._run, epoch, try_)) for number in numbers]
+
+    def _all_staged(self, frames: list[Frame], epoch: int, try_: int) -> list[tuple[CommittedAttempt, ...]]:
+        return [self._staged(frames, epoch, try_, number) for number in range(len(self._engines))]
+
+    def _staged_and_moved(
+        self, frames: list[Frame], epoch: int, durable: Callable[[], Manifest]
+    ) -> list[tuple[CommittedAttempt, ...]]:
+        """Rows are staged with other servers, or with others' shards, before the shards are there."""
+        before, wanted = self._engines, self._rng.choice([1, 2, 3])
+        kept = self._rng.sample(before, min(wanted, len(before)))
+        after = kept + [self._made() for _ in range(wanted - len(kept))]
+        try:
+            self._engines, own = after, self._ranges
+            self._ranges = self._drawn_ranges(wanted)
+            committed_attempts = self._all_staged(frames, epoch, 0)
+            self._engines, after, ranges = before, self._engines, self._ranges
+            self._ranges = own
+            manifest = durable()
+            self._engines, self._ranges = after, ranges
+            for number, (low, high) in enumerate(ranges):
+                request = Request(self._run, shards=tuple(range(low, high)), manifest=manifest, moving=True)
+                self._engine(number).assign(request)
+        except (ServerLost, Rewind):
+            for engine in after:
+                if engine is not None and engine not in before:
+                    engine.close()
+            self._engines = [None if engine in kept and engine not in after else engine for engine in before]
+            raise
+        for engine in before:
+            if engine is not None and engine not in after:
+                engine.close()
+        return committed_attempts
+
+    def _drawn_ranges(self, count: int) -> list[tuple[int, int]]:
+        cuts = [0, *sorted(self._rng.sample(range(1, SHARDS), count - 1)), SHARDS]
+        return list(pairwise(cuts))
 
     def _staged(self, frames: list[Frame], epoch: int, try_: int, number: int) -> tuple[CommittedAttempt, ...]:
         engine, committed_attempts = self._engine(number), []
@@ -287,7 +335,8 @@ def live(
                 logs.offsets.append(epoch)
             for try_ in count():
                 try:
-                    emitted, committed = fleet.epoch(script, epoch, try_)
+                    moves = None if try_ else partial(_same, before)
+                    emitted, committed = fleet.epoch(script, epoch, try_, durable=moves)
                     break
                 except ServerLost:
                     fleet.place(before, try_ + 1)
@@ -300,6 +349,10 @@ def live(
         fleet.close()
         controller.close()
     return before
+
+
+def _same(manifest: Manifest) -> Manifest:
+    return manifest
 
 
 def durable(controller: Controller, epoch: int, try_: int, committed: Sequence[CommitResult]) -> Manifest:
@@ -329,6 +382,10 @@ class _Behind:
     def begin(self, epoch: int, try_: int) -> None:
         self.controller.begin(epoch, try_)
         self.pending.append(Attempt(epoch, try_))
+
+    def base_after(self, epoch: int) -> Manifest:
+        self.until(epoch)
+        return self.before
 
     def perhaps(self) -> None:
         if self.rng.random() < 0.4:
@@ -364,7 +421,8 @@ def live_behind(
             for try_ in count():
                 try:
                     behind.perhaps()
-                    emitted, _ = fleet.epoch(script, epoch, try_, commit=False)
+                    moves = None if try_ else partial(behind.base_after, epoch - 1)
+                    emitted, _ = fleet.epoch(script, epoch, try_, commit=False, durable=moves)
                     break
                 except ServerLost:
                     behind.until(epoch - 1)

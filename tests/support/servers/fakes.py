@@ -183,7 +183,7 @@ class FakeCheckpoint:
 
 @dataclass
 class Bench:
-    """An engine over fakes, opened with shards 0 to 3."""
+    """An engine over fakes, opened with shards 0 to 3 unless said otherwise."""
 
     engine: Engine
     staging: Staging
@@ -208,7 +208,7 @@ class Bench:
         return [number for batch in done.batches or () for number in batch.column(0).to_pylist()]
 
 
-def bench(folder: str, memory_bytes: int = 1 << 20) -> Bench:
+def bench(folder: str, memory_bytes: int = 1 << 20, opened: bool = True) -> Bench:
     staging = Staging(RUN, folder, TransitMemory(memory_bytes // 4), frame_of)
     checkpoint = FakeCheckpoint()
     operators: list[FakeOperator] = []
@@ -227,7 +227,8 @@ def bench(folder: str, memory_bytes: int = 1 << 20) -> Bench:
         checkpoint=checkpoint,
         memory_bytes=memory_bytes,
     )
-    engine.assign(assignment(-1, 0, (0, 1, 2, 3)))
+    if opened:
+        engine.assign(assignment(-1, 0, (0, 1, 2, 3)))
     return Bench(engine, staging, checkpoint, operators)
 
 

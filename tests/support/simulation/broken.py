@@ -431,3 +431,19 @@ def late_end_taken_for_a_timeout(patch: pytest.MonkeyPatch) -> None:
                 return error
 
     patch.setattr(Commits, "_ended", ended)
+
+
+def moved_as_before(patch: pytest.MonkeyPatch) -> None:
+    """Shards that move come without what the last epoch has changed."""
+    later = Commits.durable_later
+
+    def older(self: Commits, epoch: int) -> Callable[[], Manifest]:
+        durable, manifest = later(self, epoch), self._durable[min(self._durable)]
+
+        def wait() -> Manifest:
+            durable()
+            return replace(manifest, epoch=epoch)
+
+        return wait
+
+    patch.setattr(Commits, "durable_later", older)

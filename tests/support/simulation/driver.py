@@ -21,6 +21,7 @@ from tailrace.commit.spark_logs.log_files import SparkLogFolder, SparkLogObjects
 from tailrace.env.randomness import new_run_id
 from tailrace.errors import ReplayError, RewindNeeded
 from tailrace.spark.commit.commits import CommitRequest, Commits
+from tailrace.spark.epoch.shard_moves import ShardMoves
 from tailrace.spark.epoch.time.epoch_clock import EpochClock
 from tailrace.spark.epoch.tries import EpochTries
 from tailrace.spark.query import query
@@ -143,6 +144,7 @@ class _Run:
         self.check_newest = controller.check_newest
         self._release = release
         self._tries = EpochTries(fleet, commits, budget)
+        self._moves = ShardMoves(fleet, commits)
         self._last = recovery_point.epoch
         self._planned = recovery_point.planned
         self._replay: Manifest | None = recovery_point.replay
@@ -175,6 +177,7 @@ class _Run:
         if batch.epoch != self._last + 1:
             raise RewindNeeded(f"Spark gives epoch {batch.epoch} and the state is at epoch {self._last}")
         self._world.checks.runs(self._controller.run, batch)
+        self._fleet.executors_change()
         self._commits.record_spark_logs(batch.epoch)
         way = self._way(batch.epoch)
         now = self._now(batch.epoch)
@@ -218,7 +221,8 @@ class _Run:
         if recorded is not None and recorded != rows:
             self._commits.await_records(epoch)
             raise ReplayError(f"epoch {epoch} is replayed with {rows} rows and had {recorded}")
-        committed_attempts = self._fleet.stage(epoch, try_, batch.start, batch.end)
+        with self._moves.during(epoch, try_, epoch_s=0.0):
+            committed_attempts = self._fleet.stage(epoch, try_, batch.start, batch.end)
         self._fleet.each(
             lambda client, number: client.prepare(epoch, try_, [each for each in (committed_attempts[number],) if each])
         )

@@ -28,6 +28,9 @@ _MOVES = 0.3
 """How often an executor that has lost its server is on another machine than before."""
 
 
+EXECUTORS_MAX = 4
+
+
 class JobFailed(Exception):
     """A job of Spark's, for a task that has failed or because it was cancelled."""
 
@@ -77,6 +80,23 @@ class SimFleet(Fleet):
         }
 
     # Spark -----------------------------------------------------------------------------------------------------------
+
+    def executors_change(self) -> None:
+        """Between two epochs: another executor may be there, or one may be told to go, which does so when it likes."""
+        world, draw = self._world, self._world.scheduler.random
+        if draw.random() >= world.elastic:
+            return
+        staying = [each for each in self._executors if each is not None and not each.process.dead]
+        if len(self._executors) < EXECUTORS_MAX and draw.random() < 0.5:
+            server = world.new_server(self._run, None)
+            self.started[server.name] = server
+            self._executors.append(server)
+            self.join([server.address])
+        elif len(staying) > 1:
+            going = draw.choice(staying)
+            self._executors.remove(going)
+            self.leave([each.name for each in self.started.values() if each not in self._executors])
+            world.scheduler.later(draw.choice((0.0, 0.1, 10.0)), lambda: world.scheduler.kill(going.process))
 
     def stage(self, epoch: int, try_: int, start: int, end: int) -> list[CommittedAttempt | None]:
         """The ingest job: the stretch's rows, each with its owner; None where a server has none."""

@@ -16,7 +16,7 @@ from support.simulation.scheduler import Scheduler
 if TYPE_CHECKING:
     from support.simulation.server import Server
 
-CALLS = ("open", "stage", "prepare", "run", "commit", "upload", "compact", "forget", "ping")
+CALLS = ("open", "move", "stage", "prepare", "run", "commit", "upload", "compact", "forget", "ping")
 """Every call of driver and tasks, by its name."""
 _LOOK_S = 0.5
 CUT_S = (1.0, 8.0, 30.0)

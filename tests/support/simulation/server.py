@@ -34,7 +34,7 @@ CALL_S = 3600.0
 """As long as a simulation lasts: who waits for the answer of a server that is gone hangs."""
 
 
-_IDEMPOTENT = frozenset({"run" if name == "run_epoch" else name for name in IDEMPOTENT})
+_IDEMPOTENT = frozenset({"run" if name == "run_epoch" else name for name in IDEMPOTENT} | {"move"})
 _DEAD, _BROKEN = StateServerError("it is dead"), StateServerError("the connection is broken")
 
 
@@ -138,9 +138,9 @@ class Client:
     server: Server
     run: str
 
-    def open(self, shards: Iterable[int], manifest: Manifest, try_: int) -> None:
-        request = self._request(try_=try_, shards=tuple(shards), manifest=manifest)
-        self.server.ask("open", lambda: self.server.engine.assign(request))
+    def open(self, shards: Iterable[int], manifest: Manifest, try_: int, *, moving: bool = False) -> None:
+        request = self._request(try_=try_, shards=tuple(shards), manifest=manifest, moving=moving)
+        self.server.ask("move" if moving else "open", lambda: self.server.engine.assign(request))
 
     def stage(self, epoch: int, try_: int, attempt: int, rows: Sequence[tuple[int, int]]) -> CommittedAttempt:
         def stage() -> CommittedAttempt:

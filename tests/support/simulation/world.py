@@ -238,6 +238,7 @@ class World:
         self.spark_keeps = draw.choice((2, 3, 100))
         self.network = draw.choice((0.0, 0.0, 0.0, 0.01))  # how often a call goes wrong
         self.wall = WallClock(self.scheduler)
+        self.elastic = draw.choice((0.0, 0.0, 0.3))  # how often executors come and go between two epochs
         self.delayed = draw.choice((0.0, 0.0, 0.1))  # how often a call is on its way for a while
         no_servers = draw.choice((0.0, 0.0, 0.3))
         self.no_servers = no_servers if focus is None or focus.no_servers is None else focus.no_servers

@@ -231,6 +231,7 @@ class Engine:
         """Own exactly ``request.shards``, as they were after the manifest's epoch; drop everything staged.
 
         Shards that this server has already are kept and undone where that is possible, else they are loaded too.
+        ``moving``: between two epochs. Rows of the next one may be staged by now, and are kept.
         """
         with self._commit_lock, self._lock:
             self._check_run(request.run)
@@ -238,7 +239,10 @@ class Engine:
             at = Attempt(manifest.epoch + 1, request.try_)
             if at < self._newest:
                 raise FencedError(self._over(at))
-            self.staging.clear()
+            if request.moving and self._epoch > manifest.epoch:
+                raise StateServerError(f"shards do not move after epoch {manifest.epoch}: {self._epoch} is applied")
+            if not request.moving:
+                self.staging.clear()
             self._checkpoint.keep(manifest)
             self._go_back_to(manifest.epoch)
             # Broken until every shard is in place: a load that fails half-way must not be taken for the state.

@@ -250,10 +250,8 @@ def _spawn(config: ProcessConfig, folder: ServerFolder) -> Process:
 
 def _host(executor: processes.ProcessFacts) -> str:
     """This machine as the executor's command line names it, or Spark's processes in general, or as it names itself."""
-    words = processes.command(executor.pid)
-    if "--hostname" in words[:-1]:
-        return words[words.index("--hostname") + 1]
-    return os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP") or host_name()
+    named = processes.option_of(executor.pid, "--hostname")
+    return named or os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP") or host_name()
 
 
 def _environment(memory_bytes: int) -> dict[str, str]:

@@ -164,6 +164,7 @@ def _listen(
         executor_pid=config.executor_pid,
         log_path=folder.log,
         started=myself.started,
+        executor=processes.option_of(config.executor_pid, "--executor-id") or "",
     )
     scratch.write_whole(folder.address, encode(address).decode())
     return service, line

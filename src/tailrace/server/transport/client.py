@@ -6,6 +6,7 @@ call may be made again.
 
 Which calls may be made twice, and what the second one does (``IDEMPOTENT``; the driver makes them again)
 - ``open``: the server goes back to the manifest's epoch again. What was staged meanwhile is gone, and prepare says so.
+  Where shards move it never goes back: once the next epoch is applied, it is refused.
 - ``prepare``, ``run_epoch``: a step that was done for this (epoch, try) gives what it gave the first time.
 - ``commit``: a delta is saved once for each (epoch, try); the second call gives the same name.
 - ``upload``: the same bytes go to the same name.
@@ -131,12 +132,15 @@ class StateClient:
 
     # -- driver -------------------------------------------------------------------------------------------------------
 
-    def open(self, shards: Iterable[int], manifest: Manifest = EMPTY, try_: int = 0) -> ServerStatus:
+    def open(
+        self, shards: Iterable[int], manifest: Manifest = EMPTY, try_: int = 0, *, moving: bool = False
+    ) -> ServerStatus:
         """Own exactly these shards as the manifest has them; accept ``try_`` of the next epoch, or later ones.
 
-        From now on the server waits for this driver without a bound.
+        From now on the server waits for this driver without a bound. ``moving``: what is staged for the next epoch
+        stays.
         """
-        request = self._request(shards=tuple(shards), manifest=manifest, try_=try_)
+        request = self._request(shards=tuple(shards), manifest=manifest, try_=try_, moving=moving)
         answer = self._act("open", request, self._access.transfer_timeout_s)
         return ServerStatus.from_json(json.loads(answer[0]))
 

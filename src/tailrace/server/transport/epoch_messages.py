@@ -51,6 +51,7 @@ class Request:
     keep: bool = False  # of a shutdown: the copies of objects on this machine
     inline_bytes: int = 0
     shards: tuple[int, ...] = ()
+    moving: bool = False  # of an opening: what is staged for the epoch that begins is kept
     manifest: Manifest | None = None  # the durable one to open shards of, or to compact
     deltas: tuple[str, ...] = ()  # names of objects to upload
     target: str = ""  # the operator that an exchange stages for

@@ -28,6 +28,7 @@ class ServerAddress:
     executor_pid: int
     log_path: str
     started: str = ""  # the start of the process ``pid``: only both together name it
+    executor: str = ""  # Spark's id of the executor, where that has one
 
 
 @dataclass(frozen=True)

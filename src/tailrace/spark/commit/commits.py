@@ -236,6 +236,21 @@ class Commits:
             f"tried again on top of it: the query starts again from the epoch before ({error})"
         ) from error
 
+    def durable_later(self, epoch: int) -> Callable[[], Manifest]:
+        """A function that waits until the epoch, which has begun its commit, is durable; for any thread."""
+        known = self._durable.get(epoch)
+        if known is not None:
+            return lambda: known
+        commit = next(commit for begun, commit in self._begun if begun == epoch)
+
+        def wait() -> Manifest:
+            error = self._ended(commit, f"Epoch {epoch} did not become durable")
+            if error is not None:
+                raise error
+            return commit.result().manifest
+
+        return wait
+
     def durable_manifest(self, epoch: int) -> Manifest | None:
         """The manifest of the epoch's newest try, where it is durable by now."""
         for begun, commit in self._begun:

@@ -15,6 +15,7 @@ from tailrace.operators.metrics import with_ratios
 from tailrace.operators.registry import progress_name
 from tailrace.plan.physical import Stage
 from tailrace.server.transport.server_status import OperatorStatus
+from tailrace.spark.epoch.shard_moves import NOT_MOVED, ShardMove
 from tailrace.spark.epoch.timeline import Step
 from tailrace.spark.hints.lookahead import Lookahead, LookaheadProgress
 
@@ -155,6 +156,7 @@ class EpochProgress(Mapping[str, Any]):
     servers: int
     combined: bool
     replayed: bool
+    move: ShardMove = NOT_MOVED  # of shards between servers, with which the epoch began
     since_last_s: float = 0.0  # from the begin of the epoch before to that of this one; 0: this is the run's first
     duration_ms: Durations = field(default_factory=Durations)
     timeline: tuple[Step, ...] = ()  # of this epoch, and of the newest commit that is durable
@@ -230,6 +232,7 @@ class EpochProgress(Mapping[str, Any]):
                 "memoryBudgetBytes": self.memory_bytes_max,
                 "numServers": self.servers,
             },
+            "placement": self.move.to_json(),
             "ingest": {
                 "numPartials": self.partials,
                 "combined": self.combined,

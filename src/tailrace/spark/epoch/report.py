@@ -11,6 +11,7 @@ from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.spark.commit.commits import Commit
 from tailrace.spark.epoch.operator_chain import ServersDone
 from tailrace.spark.epoch.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
+from tailrace.spark.epoch.shard_moves import ShardMove
 from tailrace.spark.epoch.time.epoch_times import QueryTime
 from tailrace.spark.epoch.timeline import Step, commit_steps, epoch_steps
 from tailrace.spark.hints.lookahead import LookaheadProgress
@@ -49,6 +50,7 @@ class Outcome:
     time: QueryTime  # at the epoch's end
     lookaheads: Sequence[LookaheadProgress]
     commit: Commit | None  # the newest one that is durable
+    move: ShardMove  # with which the epoch began
 
     def dropped(self, operator: str) -> tuple[int, int]:
         """Rows that were late for an operator, and rows without an event time."""
@@ -81,6 +83,7 @@ def progress_of(plan: PhysicalPlan, identity: QueryIdentity, outcome: Outcome, s
         memory_bytes_max=plan.options.memory_bytes * len(statuses),
         staged_bytes=sum(staged.bytes for receipt in receipts for staged in receipt.staged),
         servers=len(statuses),
+        move=outcome.move,
         combined=outcome.combined,
         replayed=outcome.replayed,
         since_last_s=outcome.since_last_s,

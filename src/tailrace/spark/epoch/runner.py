@@ -4,6 +4,7 @@ Order, and why it is exactly once:
 1. Spark's logs of the epoch are recorded wherever we can write to them; the epoch's config is fixed, and recorded where
    the manifest becomes durable only after the sink;
 2. ingest: tasks stage rows; the job's end is a barrier, and only committed attempts have receipts;
+   where shards move to other servers, they do so meanwhile (``shard_moves``);
 3. prepare on every server, then apply: no server changes before all have every committed attempt's rows;
 4. advance; 5. commit begins (``spark.commit.commits``): every server's delta is stored, then a log entry makes it
    durable;
@@ -21,6 +22,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +42,7 @@ from tailrace.spark.epoch.progress import EpochProgress, QueryIdentity
 from tailrace.spark.epoch.query_output import QueryOutput
 from tailrace.spark.epoch.receipts import receipts_of
 from tailrace.spark.epoch.report import Outcome, Stopwatch, progress_of
+from tailrace.spark.epoch.shard_moves import ShardMoves
 from tailrace.spark.epoch.through_spark import ThroughSpark
 from tailrace.spark.epoch.time.epoch_clock import EpochClock
 from tailrace.spark.epoch.time.epoch_times import EpochTimes, QueryTime
@@ -62,6 +65,7 @@ from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, Receipt, TaskInstruction
 _log = logging.getLogger("tailrace")
 
 PROGRESS_KEPT = 100
+_EPOCHS_LOOKED_AT = 20
 _PIPELINED_MS_MAX = 500.0
 """No sink is pipelined where servers take longer: its tasks would keep cores from others while they wait."""
 
@@ -137,6 +141,7 @@ class EpochRunner:
         )
         self._budget = budget
         self._tries = EpochTries(fleet, self._commits, budget)
+        self._moves = ShardMoves(fleet, self._commits)
         self._quick_servers = False  # in the last epoch
         self._large_outputs = 0  # so many of the last epochs had an output too large for the servers' answers
         self.progress: list[EpochProgress] = []
@@ -198,8 +203,9 @@ class EpochRunner:
     # The steps of a try ----------------------------------------------------------------------------------------------
 
     def _try(self, this: _Running, started: float, failed_ms: float) -> EpochProgress:
-        self._instruct_tasks(this)
-        receipts = self._ingest(this)
+        with self._moves.during(this.epoch, this.try_, self._epoch_s):
+            self._instruct_tasks(this)
+            receipts = self._ingest(this)
         after = self._time_after(this, receipts)
         # Where rows go by way of Spark between operators, the epoch's thread is needed for that.
         expected = self._output.expected(this.spark, this.at) if self._large_outputs and self._plan.linear else None
@@ -228,8 +234,15 @@ class EpochRunner:
             time=after,
             lookaheads=self._choose_lookaheads(this, receipts, done.last),
             commit=self._commits.last,
+            move=self._moves.last,
         )
         return self._report(outcome, this.stopwatch)
+
+    @property
+    def _epoch_s(self) -> float:
+        """How long epochs take in which no shards move; 0 where none was done yet."""
+        took = [each.duration_ms.add_batch / 1e3 for each in self.progress[-_EPOCHS_LOOKED_AT:] if not each.move.shards]
+        return median(took) if took else 0.0
 
     def _instruct_tasks(self, this: _Running) -> None:
         """The batch's tasks read these when its job starts, which is after this."""
@@ -384,6 +397,7 @@ class EpochRunner:
     def close(self) -> None:
         """Finish the commits that have begun. Raises where an epoch that its sink has got did not become durable."""
         failed = self._commits.close()
+        self._moves.close()
         if self._late is not None:
             self._late.close()
         if failed is not None:

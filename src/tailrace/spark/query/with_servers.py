@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark import SparkContext
@@ -25,6 +25,7 @@ from tailrace.ids import NO_EPOCH
 from tailrace.plan.explain import explain
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.transport.server_config import TCP, Access, ServerConfig
+from tailrace.spark import private
 from tailrace.spark.commit.spark_log import SparkLogFiles
 from tailrace.spark.epoch.epoch_config import recorded_policy
 from tailrace.spark.epoch.progress import QueryIdentity
@@ -46,9 +47,10 @@ from tailrace.spark.query.start import (
     take_query,
 )
 from tailrace.spark.servers.encryption import encryption
+from tailrace.spark.servers.executors import transport_of
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.servers.losses import RetryBudget
-from tailrace.spark.servers.placement import refuse_dynamic_allocation, transport_of
+from tailrace.spark.servers.scout import Scout
 from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
 from tailrace.spark.sources.inputs import ingested, rows_by_input, source_rows
@@ -63,7 +65,6 @@ def start_with_servers(spark: SparkSession, query: QueryDefinition, budget: Retr
     locations = Locations.of(query)
     logs = SparkLogFiles(spark, locations.checkpoint)
     plan, once = plan_started(query, logs, policy_of(spark))
-    refuse_dynamic_allocation(spark)
     check_session(spark)
     sink = sink_of(query, spark)
     late_sink = None if query.late is None else late_sink_of(query.late, spark)
@@ -89,9 +90,10 @@ def start_with_servers(spark: SparkSession, query: QueryDefinition, budget: Retr
             transport=transport,
             tls=encryption(spark, plan.options.encryption, run) if transport == TCP else None,
         )
-        fleet = Fleet(spark, config, plan.shards, plan.options.heartbeat_timeout / 1e6)
+        fleet = Fleet(spark, config, plan.shards, plan.options.heartbeat_timeout / 1e6, plan.options.state_servers)
         undo.callback(lambda: fleet.close(keep=failure.comes_again))
         fleet.open(controller.recovery_point.manifest, budget)
+        undo.callback(Scout(fleet, partial(private.executors, spark)).stop)
         replayed = _replayed_config(controller)
         plan = _as_replayed(plan, replayed)
         recorded = {**controller.recovery_point.manifest.epoch_config, **replayed}

@@ -28,9 +28,10 @@ from tailrace.errors import CertificateError, StateServerError, UnansweredError
 from tailrace.server.process.launch import end_unresponsive
 from tailrace.server.transport.client import StateClient, connect, disconnect
 from tailrace.server.transport.server_config import Access, ServerAddress, ServerConfig
+from tailrace.spark.servers.executors import ensure_servers
 from tailrace.spark.servers.heartbeat import Heartbeat
 from tailrace.spark.servers.losses import RetryBudget, one_line
-from tailrace.spark.servers.placement import Placement, ensure_servers
+from tailrace.spark.servers.placement import Placement
 
 _log = logging.getLogger("tailrace")
 _LOOK_S = 0.5
@@ -47,12 +48,24 @@ _Answer = TypeVar("_Answer")
 
 
 class Fleet:
-    def __init__(self, spark: SparkSession, config: ServerConfig, shards: int, heartbeat_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: ServerConfig,
+        shards: int,
+        heartbeat_s: float = 5.0,
+        servers_max: int | None = None,
+    ) -> None:
+        """``servers_max``: so many servers have shards at most; None: all that there are."""
         self._spark = spark
         self._config = config
         self._shards = shards
         self._placement: Placement | None = None
+        self._next: Placement | None = None  # where shards are on their way
         self._known: dict[str, ServerAddress] = {}
+        self._spare: dict[str, ServerAddress] = {}  # servers without shards, by id; replaced whole
+        self._leaving: frozenset[str] = frozenset()  # ids of servers that are to have none
+        self._servers_max = servers_max
         self._worker = tasks.worker("tailrace-fleet", _CALLS_MAX)
         self._heartbeat_s = heartbeat_s
         self._heartbeat: Heartbeat | None = None
@@ -73,11 +86,16 @@ class Fleet:
         return self._placement.servers
 
     @property
-    def routes(self) -> tuple[tuple[ServerAddress, int, int], ...]:
-        """Every server with its half-open range of shards."""
+    def placement(self) -> Placement:
         assert self._placement is not None
+        return self._placement
+
+    @property
+    def routes(self) -> tuple[tuple[ServerAddress, int, int], ...]:
+        """Every server with its half-open range of shards: where rows of the epoch that begins are to go."""
+        placement = self._next or self.placement
         return tuple(
-            (server, low, high) for server, (low, high) in zip(self.servers, self._placement.ranges, strict=True)
+            (server, low, high) for server, (low, high) in zip(placement.servers, placement.ranges, strict=True)
         )
 
     def client(self, server: ServerAddress) -> StateClient:
@@ -103,10 +121,10 @@ class Fleet:
                 lost = True
 
     def _place(self) -> None:
-        self._placement = Placement.even(self._ensure(()), self._shards)
+        self._placement = Placement.even(self._ensure(())[: self._servers_max], self._shards)
         self._config = replace(self._config, outputs=())  # seen; they go with the first epoch
         self._heartbeat = Heartbeat(
-            lambda: self.servers,
+            lambda: self._in_use,
             lambda server, wait_s: self.client(server).ping(wait_s),
             self._give_up,
             self._heartbeat_s,
@@ -131,12 +149,90 @@ class Fleet:
         self._replaced |= self._silent.keys()
         living = self._answering(self._known.values())
         met = self._ensure(self._known.keys() - {server.server for server in living})
-        self._placement = self._placement.reassigned(list(dict.fromkeys([*living, *met])))
+        found = list(dict.fromkeys([*living, *met]))
+        staying = [server for server in found if server in self.servers or server.server not in self._leaving]
+        self._placement = self._placement.reassigned(self._at_most(staying))
+        self._spare = {each.server: each for each in staying if each not in self.servers}
+
+    # Moving ----------------------------------------------------------------------------------------------------------
+
+    def find_more(self) -> None:
+        """Have tasks look for executors without a server. Any thread, while epochs go on."""
+        met = ensure_servers(self._spark, self._config)
+        self.join(met)
+        surplus = [server for server in met if server not in self.members]
+        self._ask(surplus, lambda client: client.shutdown(), _END_S)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more servers may have shards than there are to get some."""
+        return self._servers_max is None or len(self.wanted) < self._servers_max
+
+    def join(self, servers: Iterable[ServerAddress]) -> None:
+        """Servers that tasks have met: those that have no shards may get some. Any thread."""
+        met = {server.server: server for server in servers}
+        self._known = {**self._known, **met}
+        answering = self._answering([server for server in met.values() if server not in self.servers])
+        self._spare = {**self._spare, **{server.server: server for server in answering}}
+
+    def leave(self, servers: Iterable[str]) -> None:
+        """These servers, by their ids, and no others are to have no shards any more: they will soon end. Any thread."""
+        self._leaving = frozenset(servers)
+
+    @property
+    def wanted(self) -> list[ServerAddress]:
+        """The servers that are to have shards."""
+        servers = list(dict.fromkeys([*self.servers, *self._spare.values()]))
+        staying = [server for server in servers if server.server not in self._leaving]
+        return staying[: self._servers_max] or servers
+
+    @property
+    def members(self) -> list[ServerAddress]:
+        """The servers that have shards, or may get some."""
+        return list(dict.fromkeys([*self.servers, *self._spare.values()]))
+
+    def begin_move(self, placement: Placement) -> None:
+        """Shards are to move before the steps of the epoch that begins. Its rows go to their new owners from now on."""
+        self._next = placement
+
+    def move(self, manifest: Manifest) -> None:
+        """Move them, as they are after ``manifest``'s epoch, which is durable and the newest one: in the first try of
+        the next one.
+
+        No commit is under way: its servers are those from before. Any thread, while no other changes the placement.
+        Where this fails, the epoch needs another try.
+        """
+        before, after = self.placement, self._next
+        assert after is not None
+        ranges = after.moved(before)
+        self._call(
+            list(ranges),
+            lambda client, number: client.open(range(*list(ranges.values())[number]), manifest, 0, moving=True),
+        )
+        self._placement, self._next = after, None
+        self._spare = {name: each for name, each in self._spare.items() if each not in after.servers}
+        for server in [server for server, (low, high) in ranges.items() if low == high]:
+            self._known = {name: each for name, each in self._known.items() if name != server.server}
+            self._worker.submit(self.client(server).shutdown)
+
+    def end_move(self) -> None:
+        """Of an epoch whose try is over: where shards have not moved, they do not."""
+        self._next = None
+
+    @property
+    def _in_use(self) -> list[ServerAddress]:
+        """Servers that have shards, or will have some."""
+        coming = self._next.servers if self._next is not None else ()
+        return list(dict.fromkeys([*self.servers, *coming]))
 
     def _ensure(self, suspects: Iterable[str]) -> tuple[ServerAddress, ...]:
         servers = ensure_servers(self._spark, self._config, frozenset(suspects))
-        self._known |= {server.server: server for server in servers}
+        self._known = {**self._known, **{server.server: server for server in servers}}
         return servers
+
+    def _at_most(self, servers: Sequence[ServerAddress]) -> list[ServerAddress]:
+        """As many as may have shards: those first that have some."""
+        return sorted(servers, key=lambda server: server not in self.servers)[: self._servers_max]
 
     def _load(self, manifest: Manifest, try_: int) -> None:
         ranges = [range(low, high) for _, low, high in self.routes]
@@ -150,7 +246,9 @@ class Fleet:
 
         A server that is given up meanwhile is not waited for.
         """
-        servers = self.servers
+        return self._call(self.servers, call)
+
+    def _call(self, servers: Sequence[ServerAddress], call: Callable[[StateClient, int], _Answer]) -> list[_Answer]:
         calls = [self._worker.submit(self._answered, server, call, number) for number, server in enumerate(servers)]
         for made in calls:
             while not _has_ended(made, _LOOK_S):
@@ -162,7 +260,7 @@ class Fleet:
 
     def raise_given_up(self) -> None:
         """Raise where a server is given up: a job that begins now would send rows to it and wait."""
-        for server in self.servers:
+        for server in self._in_use:
             if server.server in self._silent:
                 raise self._silent[server.server]
 

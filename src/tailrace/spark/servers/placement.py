@@ -1,58 +1,25 @@
-"""Which state server owns which shards, and how servers come to be: at most one per executor, started by a task there.
+"""Which state server owns which shards.
 
 Invariants of a ``Placement``
-- Every shard belongs to exactly one server; a server owns one half-open range, in the order of the servers.
+- Every shard belongs to exactly one server; a server owns one half-open range, in the order of the servers. So rows
+  that servers exchange are applied in the same order whatever the placement.
 - A reassignment moves no shard that a surviving server already owns.
+- A placement holds for an epoch. It changes between two (``spark.epoch.shard_moves``), and between two tries of one
+  where a server is lost. Each change has the next version.
 
 No other code may assume that there is only one server, nor that a server's range stays the same between two tries.
-Only public PySpark is used. ``Placement`` is pure and frozen; ``ensure_servers`` is called by the driver's thread.
-
-Nobody can say for sure how many executors there are, nor make Spark visit each. Tasks that stay for a moment fill one
-slot after the other, and an executor that is missed has no server: rows reach the others from there all the same. A
-barrier job would visit all, but it waits for as many slots as it guesses there to be, all free at once: for ever, where
-the guess is too high or other queries are busy.
+Pure and frozen.
 """
 
 from __future__ import annotations
 
-import functools
-import json
-import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-import pyarrow as pa
-from pyspark import SparkContext, TaskContext
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
-from tailrace import errors
-from tailrace.api.options import Transport
-from tailrace.env import clock, tasks
-from tailrace.env.randomness import short_id
-from tailrace.errors import AnalysisError, StateServerError, TailraceError, UnansweredError
-from tailrace.server.process.launch import ensure_server
-from tailrace.server.transport.server_config import TCP, UNIX, ServerAddress, ServerConfig
-
-_COLUMN = "answer"
-_STAYS_S = (0.2, 1.0, 1.0)
-"""How long the tasks of each wave stay: those of the first hardly, since idle executors get their tasks all at once."""
-
-_WAVE_S = 5.0
-"""After this, the tasks of a wave stay no longer, however many are left."""
-
-_VISIT_S_MAX = 600.0
-"""A wave's job that lasts longer is cancelled: no slot gets free, or an executor behind a cut link does not answer."""
-_CANCEL_AGAIN_S = 1.0
-_LOST_TASKS = ("ExecutorLostFailure", "SPARK_JOB_CANCELLED")
-"""In Spark's account of a job that failed through no fault of its tasks: the next may do better."""
-
-_COPY_STAY_S = 10.0
-"""A later attempt of a task stays this long. It may be a speculative copy: one that is quick, because its executor has
-a server already, would end the attempt that is still starting one elsewhere."""
+from tailrace.errors import StateServerError
+from tailrace.server.transport.server_config import ServerAddress
 
 
 @dataclass(frozen=True)
@@ -61,6 +28,7 @@ class Placement:
 
     servers: tuple[ServerAddress, ...]
     bounds: tuple[int, ...]
+    version: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.bounds) != len(self.servers) + 1 or self.bounds[0] != 0:
@@ -112,7 +80,110 @@ class Placement:
             for (low, high), server in zip(self.ranges, self.servers)
         ]
         kept = _without_gaps(_filled(_joined_gaps(owned), new))
-        return Placement(tuple(part.server for part in kept if part.server), (0, *(part.high for part in kept)))
+        after = Placement(tuple(part.server for part in kept if part.server), (0, *(part.high for part in kept)))
+        return self._followed_by(after)
+
+    def balanced(self, wanted: Sequence[ServerAddress]) -> Placement:
+        """These servers, and no others, with ranges of equal size, as far as they can be.
+
+        Who has shards already stays in its order among the others. A new server comes in the place of one that leaves,
+        or next to the one with the most shards.
+        """
+        names = {server.server for server in wanted}
+        known = {server.server for server in self.servers}
+        new = [server for server in wanted if server.server not in known]
+        room = max(0, self.shards - len(names & known))
+        order = _with_new(self, names, new[:room])
+        return self._followed_by(Placement.even(order, self.shards))
+
+    def toward(self, target: Placement, shards_max: int) -> Placement:
+        """The next placement on the way to ``target``: at most so many shards move, but one at least.
+
+        A server that leaves is gone from it once it has no shard left.
+        """
+        order = _merged(self.servers, target.servers)
+        now, then = _ends(self, order), _ends(target, order)
+        furthest = max((abs(end - begin) for begin, end in zip(now, then, strict=True)), default=0)
+        low, high = 1, furthest  # steps of the way, of which there are ``furthest``
+        while low < high:
+            middle = (low + high + 1) // 2
+            if _moved(now, _between(now, then, middle, furthest)) <= shards_max:
+                low = middle
+            else:
+                high = middle - 1
+        ends = _between(now, then, low, furthest) if furthest else now
+        ranges = [(server, end) for server, start, end in zip(order, (0, *ends), ends, strict=False) if start < end]
+        return self._followed_by(Placement(tuple(server for server, _ in ranges), (0, *(end for _, end in ranges))))
+
+    def moved(self, before: Placement) -> dict[ServerAddress, tuple[int, int]]:
+        """By server whose range differs from that in ``before``, the range that it has here; an empty one of none."""
+        ranges = dict(zip(self.servers, self.ranges, strict=True))
+        known = dict(zip(before.servers, before.ranges, strict=True))
+        found = {server: ranges.get(server, (0, 0)) for server in (*before.servers, *self.servers)}
+        return {server: range_ for server, range_ in found.items() if known.get(server) != range_}
+
+    def gained(self, before: Placement) -> int:
+        """How many shards have another owner than in ``before``."""
+        order = _merged(before.servers, self.servers)
+        return _moved(_ends(before, order), _ends(self, order))
+
+    def _followed_by(self, after: Placement) -> Placement:
+        return self if after == self else replace(after, version=self.version + 1)
+
+
+def _with_new(placement: Placement, wanted: set[str], new: Sequence[ServerAddress]) -> list[ServerAddress]:
+    """The wanted servers of the placement in their order, and the new ones between them."""
+    sizes = [high - low for low, high in placement.ranges]
+    stays = [server.server in wanted for server in placement.servers]
+    counts = [0] * len(sizes)
+    for _ in new:
+        # The place of one that leaves comes first.
+        at = max(
+            range(len(sizes)),
+            key=lambda at: (not stays[at] and not counts[at], sizes[at] / max(1, counts[at] + stays[at])),
+        )
+        counts[at] += 1
+    left = iter(new)
+    order: list[ServerAddress] = []
+    for server, kept, count in zip(placement.servers, stays, counts, strict=True):
+        order += [server] if kept else []
+        order += [next(left) for _ in range(count)]
+    return order
+
+
+def _merged(before: Sequence[ServerAddress], after: Sequence[ServerAddress]) -> list[ServerAddress]:
+    """All servers of both, each in its order. Those of both have the same order in both."""
+    rest = list(after)
+    merged: list[ServerAddress] = []
+    for server in before:
+        while server in rest:
+            merged.append(rest.pop(0))
+            if merged[-1] == server:
+                break
+        else:
+            merged.append(server)
+    return merged + rest
+
+
+def _ends(placement: Placement, order: Sequence[ServerAddress]) -> list[int]:
+    """Where the range of each of these servers ends; a server that has none ends where the one before it does."""
+    known = dict(zip(placement.servers, placement.bounds[1:], strict=True))
+    ends: list[int] = []
+    for server in order:
+        ends.append(known.get(server, ends[-1] if ends else 0))
+    return ends
+
+
+def _between(now: Sequence[int], then: Sequence[int], step: int, steps: int) -> list[int]:
+    """All ends, so far on their way. Rounded to one side, so that none overtakes another."""
+    return [begin + (end - begin) * step // steps for begin, end in zip(now, then, strict=True)]
+
+
+def _moved(now: Sequence[int], then: Sequence[int]) -> int:
+    stay = 0
+    for low, high, new_low, new_high in zip((0, *now), now, (0, *then), then, strict=False):
+        stay += max(0, min(high, new_high) - max(low, new_low))
+    return (now[-1] if now else 0) - stay
 
 
 @dataclass(frozen=True)
@@ -174,139 +245,3 @@ def _without_gaps(parts: Sequence[_Part]) -> list[_Part]:
             kept[-1] = replace(kept[-1], high=middle)
         carried = middle
     return kept
-
-
-def refuse_dynamic_allocation(spark: SparkSession) -> None:
-    if str(spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled")).lower() == "true":
-        raise AnalysisError(
-            "executors hold state, and dynamic allocation removes those that look idle: "
-            "set spark.dynamicAllocation.enabled to false"
-        )
-
-
-def transport_of(spark: SparkSession, wanted: Transport) -> str:
-    """Unix sockets where driver and executors share a machine by construction, TCP elsewhere, unless said otherwise."""
-    if wanted is not Transport.AUTO:
-        return wanted.value
-    return UNIX if str(spark.sparkContext.master).startswith("local") else TCP
-
-
-def ensure_servers(
-    spark: SparkSession, config: ServerConfig, suspects: Collection[str] = ()
-) -> tuple[ServerAddress, ...]:
-    """The servers of this run on the executors that tasks reached, started where there was none, in a fixed order.
-
-    ``suspects``: ids of servers that do not answer. Where a task meets one, it is killed and replaced.
-    """
-    context = spark.sparkContext
-    master = str(context.master)
-    refuse_dynamic_allocation(spark)
-    visit = functools.partial(_visit, spark, config, frozenset(suspects))
-    if _one_executor(master):
-        found = visit(1, "localhost", 0.0)
-    else:
-        cpus = int(context.getConf().get("spark.task.cpus") or 1)
-        found = _spread(
-            lambda count, stay_s: visit(count, None, stay_s), lambda: max(1, context.defaultParallelism // cpus)
-        )
-    servers = sorted(found, key=lambda server: (server.host, server.executor_pid, server.server))
-    if config.transport == UNIX and len({server.host for server in servers}) > 1:
-        raise StateServerError(
-            f"the executors are on several machines ({sorted({s.host for s in servers})}),"
-            ' which Unix sockets cannot join: set the option transport="tcp"'
-        )
-    return tuple(servers)
-
-
-def _one_executor(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
-
-
-def _spread(visit: Callable[[int, float], set[ServerAddress]], slots: Callable[[], int]) -> set[ServerAddress]:
-    """Visit in waves, until one meets nothing new.
-
-    ``slots``: a guess, asked before every wave, since a young cluster still grows. A wrong one only costs time.
-    """
-    found: set[ServerAddress] = set()
-    for stay_s in _STAYS_S:
-        before, count = len(found), slots()
-        found |= visit(count, stay_s)
-        if len(found) == before or len(found) >= count:
-            break
-    return found
-
-
-def _visit(
-    spark: SparkSession, config: ServerConfig, suspects: frozenset[str], count: int, host: str | None, stay_s: float
-) -> set[ServerAddress]:
-    """One wave of so many tasks: what servers they met or started."""
-    start = functools.partial(_start_here, config, suspects, host, stay_s, clock.now() + _WAVE_S)
-    try:
-        with _ending(spark.sparkContext, _VISIT_S_MAX):
-            answers = spark.range(0, count, 1, count).mapInArrow(start, f"{_COLUMN} string").toArrow()
-    except PySparkException as error:
-        raise _job_error(error) from error
-    found = [json.loads(text) for text in answers.column(_COLUMN).to_pylist()]
-    for answer in found:
-        if "error" in answer:
-            kind: type[TailraceError] = getattr(errors, answer["error"], StateServerError)
-            raise kind(answer["message"])
-    return {ServerAddress(**answer) for answer in found}
-
-
-@contextmanager
-def _ending(context: SparkContext, timeout_s: float) -> Iterator[None]:
-    """Jobs that this thread runs inside are cancelled after so long."""
-    tag = f"tailrace-visit-{short_id()}"
-    over = tasks.event()
-
-    def cancel() -> None:
-        wait_s = timeout_s
-        while not over.wait(wait_s):
-            context.cancelJobsWithTag(tag)
-            wait_s = _CANCEL_AGAIN_S  # the next job of the same wave
-
-    tasks.start("tailrace-visit", cancel)
-    context.addJobTag(tag)
-    try:
-        yield
-    finally:
-        over.set()
-        context.removeJobTag(tag)
-
-
-def _start_here(
-    config: ServerConfig,
-    suspects: frozenset[str],
-    host: str | None,
-    stay_s: float,
-    until: float,
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Runs in a task: this executor's server, or our error in its place (Spark would wrap it, and try it again)."""
-    for _ in batches:
-        pass
-    try:
-        answer = asdict(ensure_server(config, host=host, suspects=suspects))
-        task = TaskContext.get()
-        if task is not None and task.attemptNumber() > 0:
-            clock.sleep(_COPY_STAY_S)
-        else:  # ``until`` is by the driver's clock: where this host's differs, the wave spreads less, or lasts longer
-            clock.sleep(max(0.0, min(stay_s, until - clock.now())))
-    except TailraceError as error:
-        answer = {"error": type(error).__name__, "message": str(error)}
-    yield pa.RecordBatch.from_pydict({_COLUMN: [json.dumps(answer)]})
-
-
-def _job_error(error: PySparkException) -> StateServerError:
-    """Why the tasks could not run, out of Spark's long account of it."""
-    text = str(error)
-    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
-    if missing is not None:
-        return StateServerError(
-            f"the executors' Python cannot import {missing[1]}, which tailrace needs there: install tailrace on every "
-            "executor, or point PYSPARK_PYTHON (spark.pyspark.python) to an environment that has it"
-        )
-    lost = any(word in text for word in _LOST_TASKS)
-    kind = UnansweredError if lost else StateServerError
-    return kind(f"no state server could be started on the executors: {text[:2000]}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.servers.fakes import OPERATOR, RUN, Bench, assignment, bench, request
+from tailrace.commit.objects import ObjectRef
 from tailrace.errors import FencedError, StateServerError, SumOverflowError
 from tailrace.ids import Attempt
 from tailrace.server.checkpoint.deltas import Sealed
@@ -326,3 +328,43 @@ def test_status_does_not_wait_for_a_step(server: Bench) -> None:
     go.set()
     step.join(10)
     assert server.engine.status(request(0, 0)).rows == 2
+
+
+def moving(epoch: int, shards: tuple[int, ...], *objects: ObjectRef) -> Request:
+    return replace(assignment(epoch, 0, shards, *objects), moving=True)
+
+
+def test_shards_move_while_rows_of_the_next_epoch_are_staged(server: Bench) -> None:
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)), commit=True)
+    next_ = server.stage(1, 0, 8, 0, (2,))
+    for _ in range(2):  # an answer may be lost on its way back
+        server.engine.assign(moving(0, (0, 2, 5)))
+    assert server.operator.shards == {0, 2, 5}
+    assert server.operator.restored[0] == 1, "what was here is not loaded again"
+    assert server.run(1, 0, next_) == [2]
+    with pytest.raises(StateServerError, match="1 is applied"):
+        server.engine.assign(moving(0, (0, 1)))
+    assert server.operator.shards == {0, 2, 5} and server.operator.numbers == [1, 2]
+
+
+def test_a_new_server_takes_rows_before_it_has_shards(server: Bench) -> None:
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)), commit=True)
+    kept = server.checkpoint.stored["0-0"]
+    ref = server.checkpoint.save(Attempt(0, 0), Sealed([], {OPERATOR: {0: kept}}, {}))
+    new = bench(server.staging.folder, opened=False)
+    new.checkpoint.stored = server.checkpoint.stored
+    next_ = new.stage(1, 0, 8, 0, (2,))
+    new.engine.assign(moving(0, (0,), ref))
+    assert new.run(1, 0, next_) == [2]
+    assert new.operator.numbers == [1, 2]
+
+
+def test_what_was_loaded_after_an_epoch_is_not_undone_to_before_it(server: Bench) -> None:
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)), commit=True)
+    server.run(1, 0, server.stage(1, 0, 8, 0, (2,)), commit=True)
+    server.engine.assign(moving(1, (0, 5)))
+    for try_ in (0, 9):
+        with pytest.raises(FencedError):
+            server.engine.assign(assignment(0, try_, (0, 5)))
+        with pytest.raises(FencedError):
+            server.run(1, try_ + 1)

@@ -359,3 +359,16 @@ def test_an_epoch_that_spark_skips_is_not_taken_for_durable(
         commits.stop()
     assert isinstance(commits.close(), RewindNeeded) == (committed and not stopped)
     controller.close()
+
+
+def test_who_moves_shards_waits_for_the_epoch_before(controller: Controller, fleet: Fleet) -> None:
+    commits = Commits(controller, fleet, CommitMode.ASYNC)  # type: ignore[arg-type]
+    assert commits.durable_later(-1)().epoch == -1
+    epoch(commits, 0)
+    assert commits.durable_later(0)().epoch == 0
+    assert commits.durable_later(0)().epoch == 0
+    fleet.broken[1, 0] = StateServerError("lost")
+    commits.begin(order(1))
+    with pytest.raises(StateServerError, match="lost"):
+        commits.durable_later(1)()
+    assert commits.base_of_retry(1).epoch == 0

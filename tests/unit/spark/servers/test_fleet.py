@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.processes import wait_until
 from tailrace.commit.manifest import Manifest
 from tailrace.errors import StateServerError, UnansweredError
 from tailrace.server.transport.server_config import Access, ServerAddress, ServerConfig
@@ -31,6 +32,7 @@ class World:
         self.met: list[ServerAddress] = []
         self.suspects: list[set[str]] = []
         self.opened: list[tuple[str, range]] = []
+        self.moved: list[str] = []
         self.ended: set[str] = set()
         self.hung: set[str] = set()  # servers of which no answer comes
         self.before_start: Callable[[], None] = lambda: None
@@ -67,8 +69,9 @@ class Client:
         if self.address.server in self.world.hung:
             self.world.over.wait(60)
 
-    def open(self, shards: range, *_: object) -> None:
+    def open(self, shards: range, *_: object, moving: bool = False) -> None:
         self.world.before_open(self.address.server)
+        self.world.moved += [self.address.server] if moving else []
         self.world.opened.append((self.address.server, shards))
 
     def shutdown(self, keep: bool = False) -> bool:
@@ -327,3 +330,86 @@ def test_a_server_that_refuses_to_open_is_no_loss(world: World, fleet: Fleet) ->
     world.before_open = refuses
     with pytest.raises(StateServerError, match="could not start"):
         fleet.open(MANIFEST, RetryBudget(60))
+
+
+def spread(fleet: Fleet) -> list[tuple[str, int, int]]:
+    return [(server.server, low, high) for server, low, high in fleet.routes]
+
+
+def test_rows_go_to_the_new_owners_before_the_steps_do(world: World, fleet: Fleet) -> None:
+    world.meet(server("a"), server("b"))
+    fleet.open(MANIFEST, RetryBudget(60))
+    world.meet(server("c"))
+    fleet.join([server("a"), server("c"), server("silent")])
+    assert [each.server for each in fleet.wanted] == ["a", "b", "c"], "one that does not answer gets no shards"
+    after = fleet.placement.balanced(fleet.wanted)
+    fleet.begin_move(after)
+    assert spread(fleet) == [("a", 0, 2), ("c", 2, 5), ("b", 5, 8)]
+    assert names(fleet) == ["a", "b"]
+    world.opened.clear()
+    fleet.move(MANIFEST)
+    assert sorted(world.opened, key=str) == [("a", range(2)), ("b", range(5, 8)), ("c", range(2, 5))]
+    assert sorted(world.moved) == ["a", "b", "c"]
+    assert names(fleet) == ["a", "c", "b"] and fleet.placement.version == 1
+
+
+def test_only_servers_whose_shards_change_are_called(world: World, fleet: Fleet) -> None:
+    world.meet(server("a"), server("b"))
+    fleet.open(MANIFEST, RetryBudget(60))
+    fleet.leave(["b"])
+    world.listening |= {"grpc://c": "c"}
+    fleet.join([server("c")])
+    fleet.begin_move(fleet.placement.balanced(fleet.wanted))
+    fleet.move(MANIFEST)
+    assert sorted(world.moved) == ["b", "c"]
+    assert ("b", range(0)) in world.opened
+    assert names(fleet) == ["a", "c"]
+    wait_until("the end of one that has no shards left", lambda: world.ended == {"b"}, 10)
+
+
+def test_a_new_owner_that_falls_silent_is_noticed(world: World, fleet: Fleet) -> None:
+    world.meet(server("a"))
+    fleet.open(MANIFEST, RetryBudget(60))
+    world.meet(server("a"), server("c"))
+    fleet.join([server("c")])
+    world.hung.add("c")
+    world.before_open = lambda name: world.over.wait(60) and None if name == "c" else None
+    fleet.begin_move(fleet.placement.balanced(fleet.wanted))
+    with pytest.raises(StateServerError, match=r"c .* has not answered"):
+        fleet.move(MANIFEST)
+    with pytest.raises(StateServerError, match=r"c .* has not answered"):
+        fleet.raise_given_up()
+    fleet.end_move()
+    world.met = [server("a")]
+    fleet.recover(MANIFEST, 1)
+    assert spread(fleet) == [("a", 0, 8)]
+    assert [each.server for each in fleet.wanted] == ["a"]
+
+
+def test_those_that_leave_get_nothing_unless_nobody_else_is_there(world: World, fleet: Fleet) -> None:
+    world.meet(server("a"), server("b"))
+    fleet.open(MANIFEST, RetryBudget(60))
+    fleet.leave(["a"])
+    assert [each.server for each in fleet.wanted] == ["b"]
+    fleet.leave(["a", "b"])
+    assert [each.server for each in fleet.wanted] == ["a", "b"]
+
+
+def test_so_many_servers_have_shards_as_were_asked_for(world: World) -> None:
+    config = ServerConfig(
+        run="a" * 16, token="t", operators=(), store_uri="/store", memory_bytes=1 << 24, function_timeout_s=60
+    )
+    world.meet(server("a"), server("b"), server("c"))
+    fleet = Fleet(None, config, SHARDS, HEARTBEAT_S, servers_max=2)  # type: ignore[arg-type]
+    fleet.open(MANIFEST, RetryBudget(60))
+    assert names(fleet) == ["a", "b"]
+    world.meet(server("c"), server("d"))
+    fleet.join([server("c")])
+    assert [each.server for each in fleet.wanted] == ["a", "b"]
+    fleet.leave(["a"])
+    assert [each.server for each in fleet.wanted] == ["b", "c"]
+    fleet.leave([])
+    del world.listening["grpc://a"]
+    fleet.recover(MANIFEST, 1)
+    assert sorted(names(fleet)) == ["b", "c"]
+    fleet.close()
