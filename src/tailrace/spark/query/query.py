@@ -32,7 +32,7 @@ from tailrace.spark.epoch.runner import PROGRESS_KEPT
 from tailrace.spark.hints.lookahead import lookahead_lines
 from tailrace.spark.private import QueryOverSparks
 from tailrace.spark.query.offsets import offset_lines
-from tailrace.spark.servers.losses import RetryBudget
+from tailrace.spark.servers.losses import RetryBudget, one_line
 
 _RELEASE_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
@@ -294,6 +294,8 @@ class StreamingQuery(QueryOverSparks):
                 self._release()
                 if not self._starts_again(self._running) or not self._start_again():
                     return
+        except Exception as error:  # whoever waits for the query, or asks it, hears the same
+            _log.warning("the query has ended, and Spark does not answer any more: %s", one_line(error))
         finally:
             self._end()
 

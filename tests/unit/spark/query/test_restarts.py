@@ -160,6 +160,24 @@ def test_a_run_that_was_replaced_says_so_where_spark_finds_what_its_successor_ha
         StreamingQuery(ended, Starts(), RetryBudget(60)).awaitTermination()
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_where_sparks_jvm_is_gone_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: SparkQuery) -> None:
+        raise ConnectionRefusedError("the gateway is gone")
+
+    monkeypatch.setattr(SparkQuery, "exception", refused)
+    ended = running()
+    ended.query.stop()
+    query = StreamingQuery(ended, Starts(), RetryBudget(60))
+    query._watcher.join(30)
+    assert not query.isActive
+    assert [each.getMessage() for each in caplog.records] == [
+        "the query has ended, and Spark does not answer any more: the gateway is gone"
+    ]
+
+
 def test_losses_without_an_end_do() -> None:
     lost = StateServerError("lost")
 
