@@ -106,7 +106,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("manifest",),
         ("log", "compaction"),
         ("recovery", "savepoints"),
-        ("controller", "inspect"),
+        ("controller", "inspect", "resharding"),
     ),
     "server": (("transport",), ("checkpoint", "hints"), ("epoch",), ("process",)),
     "state": (

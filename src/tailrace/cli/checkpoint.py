@@ -1,18 +1,19 @@
-"""``tailrace checkpoint``: look into what a query has left on disk, and have it go back."""
+"""``tailrace checkpoint``: look into what a query has left on disk, have it go back, give it other shards."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.app import checkpoint, out
+from tailrace.cli.app import checkpoint, err, out
 
 if TYPE_CHECKING:
+    from tailrace.commit.objects import ObjectRef
     from tailrace.commit.spark_logs.log_files import SparkLogPlace
     from tailrace.env.stores.object_store import ObjectStore
 
@@ -88,17 +89,52 @@ def go_back(
     The epochs behind it are run again, each with the rows that it had: no sink gets others. The query must not run.
     """
     from tailrace.commit.controller import Controller  # lazy: see cli.app
-    from tailrace.commit.plan_file import read_plan  # lazy: see cli.app
-    from tailrace.errors import CheckpointError  # lazy: see cli.app
 
     _, store, folder = opened(location, state)
-    if (plan := read_plan(store)) is None:
-        raise CheckpointError(f"There is no state at {store.uri}. Say with --state where the query's stateLocation is.")
+    plan = _plan_of(store)
     controller = Controller.start(store, plan, folder, retain=sys.maxsize, go_back_to=epoch)
     controller.close()
     last = controller.recovery_point.manifest.replayed_until
     again = f"It will run epochs {epoch + 1} to {last} again, as they were." if last > epoch else "It is there already."
     out.print(f"The query continues behind epoch {epoch} when it is started. {again}")
+
+
+@checkpoint.command("reshard", epilog="Example:  tailrace checkpoint reshard /data/checkpoints/counts --shards 256")
+def reshard_(
+    location: Location,
+    shards: Annotated[int, typer.Option(help="How many there will be.", min=1, max=4096, show_default=False)],
+    state: State = None,
+) -> None:
+    """Divide a query's state into another number of shards. The query must not run.
+
+    Interrupted, the query can be started as before, or the command be run again: it goes on where it was.
+    """
+    from tailrace.commit.resharding import Change, reshard  # lazy: see cli.app
+    from tailrace.operators.resharding import compacting, resharded, shards_of  # lazy: see cli.app
+
+    _, store, folder = opened(location, state)
+    plan = _plan_of(store)
+    if (before := shards_of(plan)) == shards:
+        out.print(f"The state has {shards} shards.")
+        return
+    change = Change(before, shards, plan, resharded(plan, shards), compacting(plan), _told)
+    done = reshard(store, folder, change)
+    out.print(f"Start the query with the option shards={shards}: it goes on behind epoch {done.epoch}.")
+
+
+def _told(ref: ObjectRef) -> None:
+    err.print(f"{ref.name}: {ref.bytes / 1e6:,.1f} MB", style="dim", highlight=False)
+
+
+def _plan_of(store: ObjectStore) -> dict[str, Any]:
+    from tailrace.commit.log import CommitLog  # lazy: see cli.app
+    from tailrace.commit.plan_file import read_plan  # lazy: see cli.app
+    from tailrace.errors import CheckpointError  # lazy: see cli.app
+
+    newest = CommitLog(store).read().newest
+    if (plan := read_plan(store, "" if newest is None else newest.plan)) is None:
+        raise CheckpointError(f"There is no state at {store.uri}. Say with --state where the query's stateLocation is.")
+    return plan
 
 
 def opened(location: str, state: str | None) -> tuple[ObjectStore, ObjectStore, SparkLogPlace]:

@@ -29,7 +29,7 @@ from tailrace.commit.manifest import NO_ENTRY, Compaction, Manifest, next_object
 from tailrace.commit.max_pane import grown
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
-from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
+from tailrace.commit.plan_file import plan_digest, refuse_other_plan, write_plan
 from tailrace.commit.recovery.go_back import gone_back
 from tailrace.commit.recovery.rebuild import LogsEnd, behind, changed_at_start, differing
 from tailrace.commit.recovery.recovery_point import RecoveryPoint, SparkLogs
@@ -361,7 +361,7 @@ class Controller:
         if not self._known:
             self._log.check_newest(self._run)  # one that has slept must not change the plan of its successor's state
             write_plan(self._store, request.fingerprint, replace=True)
-        self._plan = plan_digest(request.fingerprint if self._newest is None else read_plan(self._store) or {})
+        self._plan = plan_digest(request.fingerprint) if self._newest is None else self._newest.plan
         self._delete_orphans()
 
     def _go_back(self, epoch: int | None) -> None:

@@ -18,8 +18,11 @@ from tailrace.log.format import damaged, decode_entry, encode_entry
 PLAN = "plan"
 
 
-def read_plan(store: ObjectStore) -> dict[str, Any] | None:
-    """The stored plan; ``None`` where there is none yet."""
+def read_plan(store: ObjectStore, digest: str = "") -> dict[str, Any] | None:
+    """The stored plan; ``None`` where there is none yet. ``digest``: of the newest durable epoch's.
+
+    While the state is given other shards, there are two, and the epoch says which one is its own.
+    """
     try:
         data = store.get(PLAN_NAME)
     except FileNotFoundError:
@@ -27,15 +30,22 @@ def read_plan(store: ObjectStore) -> dict[str, Any] | None:
     kind, body = decode_entry(data, locate(store, PLAN_NAME))
     if kind != PLAN:
         raise CorruptionError(damaged(locate(store, PLAN_NAME), f"it is of kind {kind!r}"))
-    plan = body.get("plan")
+    plan, then = body.get("plan"), body.get("then")
+    if isinstance(then, dict) and digest == plan_digest(then):
+        return then
     if not isinstance(plan, dict):
         raise CorruptionError(damaged(locate(store, PLAN_NAME), "it holds no plan"))
     return plan
 
 
-def write_plan(store: ObjectStore, plan: Mapping[str, Any], *, replace: bool = False) -> None:
-    """Keep the plan. ``replace``: only before the first durable epoch, when no state belongs to the stored one."""
-    data = encode_entry(PLAN, {"plan": dict(plan)})
+def write_plan(
+    store: ObjectStore, plan: Mapping[str, Any], *, replace: bool = False, then: Mapping[str, Any] | None = None
+) -> None:
+    """Keep the plan. ``replace``: only while no state belongs to the stored one, or the new one has it too.
+
+    ``then``: that of an entry which is about to be appended.
+    """
+    data = encode_entry(PLAN, {"plan": dict(plan)} if then is None else {"plan": dict(plan), "then": dict(then)})
     if replace:
         store.put(PLAN_NAME, [data])
     elif not store.put_if_absent(PLAN_NAME, data) and store.get(PLAN_NAME) != data:

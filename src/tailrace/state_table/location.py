@@ -24,7 +24,10 @@ def found_state(location: str, options: Mapping[str, str] | None = None) -> tupl
     """The store of a query's state and the query's plan. ``location``: of its checkpoint, or of its state."""
     for place in (location, f"{location.rstrip('/')}/{STATE_FOLDER}"):
         store = open_store(place, options)
-        plan = read_plan(store)
+        if read_plan(store) is None:
+            continue
+        newest = CommitLog(store).read().newest
+        plan = read_plan(store, "" if newest is None else newest.plan)
         if plan is not None:
             return store, plan
     raise CheckpointError(

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from support.queries.engines import check
 from support.queries.simple import ROLLING, Scripted, Seen, batches
-from tailrace.cli.checkpoint import go_back
+from tailrace.cli.checkpoint import go_back, reshard_
 from tailrace.cli.savepoint import create, restore
 from tailrace.commit.controller import Controller
 from tailrace.commit.log import CommitLog
@@ -79,7 +79,10 @@ def test_a_query_goes_back_where_newer_state_is_damaged(query: Elsewhere) -> Non
 
 
 def test_a_query_is_started_from_a_savepoint(query: Elsewhere, tmp_path: Path) -> None:
-    """It runs the epochs behind that, with the rows that the first query had in them, and has an id of its own."""
+    """It runs the epochs behind that, with the rows that the first query had in them, and has an id of its own.
+
+    Also with other shards.
+    """
     every = batches(5, rows=10)
     query.feed(every[:3])
     query.runs()
@@ -88,7 +91,8 @@ def test_a_query_is_started_from_a_savepoint(query: Elsewhere, tmp_path: Path) -
     query.runs()
     restore(str(query.state), "middle", str(tmp_path / "new"))
     first, query.checkpoint = query.checkpoint, tmp_path / "new"
-    query.run()
+    reshard_(str(query.checkpoint), 24)
+    query.run(shards="24")
     assert query.seen.again == [3, 4]
     query.check()
     assert (first / "metadata").read_bytes() != (query.checkpoint / "metadata").read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,9 +28,9 @@ class Query:
     def place(self) -> SparkLogFolder:
         return SparkLogFolder(self.root)
 
-    def run(self, epochs: int) -> int:
+    def run(self, epochs: int, plan: Mapping[str, object] = PLAN) -> int:
         """So many more; gives the first of them. The last is committed by Spark, too."""
-        controller = Controller.start(self.store, PLAN, self.place)
+        controller = Controller.start(self.store, plan, self.place)
         controller.trim_spark_logs()
         self.spark.start()
         first = controller.recovery_point.epoch + 1

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
@@ -31,6 +31,7 @@ TYPES = {
 }
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_equal_rows_have_equal_numbers(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(TYPES)), min_size=1, max_size=3))

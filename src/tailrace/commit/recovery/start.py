@@ -112,7 +112,7 @@ def _check_plan(store: ObjectStore, history: History, request: StartRequest) -> 
     if newest is None:
         return
     where = locate(store, filenames.PLAN_NAME)
-    stored = read_plan(store)
+    stored = read_plan(store, newest.plan)
     if stored is None:
         raise CorruptionError(damaged(where, "it is missing, and there is state of a query"))
     if plan_digest(stored) != newest.plan:

@@ -90,12 +90,13 @@ def make_savepoint(store: ObjectStore, place: SparkLogPlace, name: str, epoch: i
             f"A savepoint's name has up to 64 letters, digits, '_', '-' and '.', and begins with none of the last two: "
             f"not {name!r}."
         )
-    if (plan := read_plan(store)) is None:
+    if read_plan(store) is None:
         raise CheckpointError(f"There is no state at {store.uri}. Say where the query's stateLocation is.")
     _refuse_taken(store, name)
     log = CommitLog(store)
     manifest, commit = _chosen(log, store, place, epoch)
-    if plan_digest(plan) != manifest.plan:
+    plan = read_plan(store, manifest.plan)
+    if plan is None or plan_digest(plan) != manifest.plan:
         raise CorruptionError(damaged(locate(store, filenames.PLAN_NAME), f"it is not the plan of {manifest.epoch}"))
     stored = {each.name: each.bytes for each in store.list(filenames.OBJECT_PREFIX)}
     for ref in manifest.objects:
