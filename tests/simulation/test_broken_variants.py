@@ -49,7 +49,7 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.not_called_again: 500,
     broken.waits_for_the_only_server: 300,
     broken.cancelled_once: 1_000,
-    broken.ended_by_what_others_write: 800,
+    broken.ended_by_what_others_write: 1_000,
     broken.tried_under_the_old_number: 200,
     broken.tries_counted: 500,
     broken.loss_in_a_start_ends_the_query: 800,

@@ -169,6 +169,8 @@ FOCI = (
             ),
         )
     ),
+    # The JVM of a driver that is dead goes on with what its successor does.
+    Focus(((("sink is done",), ("_kill_driver_but_not_its_jvm",)), (("spark starts",), ("_wait",))), weight=2),
     Focus(((("log/",), (*_KILL, *_POWER, "_freeze_driver", "_lose_machine", "_go_back")),)),
     Focus(
         (
