@@ -30,7 +30,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Not state.segments: an operator asks a store for records, and does not know which of them lie on disk.
     "operators": (
         *("state.layout", "state.metrics", "state.tuning", "state.tiers", "state.rows", "state.cache"),
-        *("state.hash_table", "state.sections", "state.append", "state.read_modify_write", "log", "env"),
+        *(
+            "state.nested",
+            "state.hash_table",
+            "state.sections",
+            "state.append",
+            "state.read_modify_write",
+            "log",
+            "env",
+        ),
     ),
     "operators.windows": ("api.duration",),  # windows in a user's words
     # What a driver plans, it plans from what the user wrote: these modules know the API. "*" stands for any operator.
@@ -112,7 +120,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "state": (
         ("layout", "metrics", "tuning", "tiers", "part_pool"),
         ("rows",),
-        ("cache",),
+        ("nested", "cache"),
         ("hash_table",),
         ("sections",),
         ("segments",),

@@ -29,8 +29,10 @@ _PLAIN = {
     **dict.fromkeys(("string", "binary"), Kind.BYTES),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
-_ARRAY = re.compile(r"array<(.+)>")
+_ARRAY = re.compile(r"array<(.+)>", re.DOTALL)
 _WINDOW = re.compile(r"struct<start:(\w+),end:\1>")
+_PACKED = re.compile(r"packed<(.+)\n(.+)>", re.DOTALL)
+_COMPARED_OTHERWISE = re.compile(r"\b(float|double|map)\b")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class DataType:
     def kind(self) -> Kind | None:
         if self.is_decimal:
             return Kind.INT64 if self.precision <= 18 else Kind.INT128
-        return _PLAIN.get(self.name)
+        return Kind.BYTES if self.packed is not None else _PLAIN.get(self.name)
 
     @property
     def is_decimal(self) -> bool:
@@ -82,6 +84,19 @@ class DataType:
         return DataType(found.group(1)) if found else None
 
     @property
+    def packed(self) -> str | None:
+        """Of structs, arrays and maps that are kept as byte strings (``state.rows.nested``), their type as Spark's JSON
+        has it.
+        """
+        found = _PACKED.fullmatch(self.name)
+        return found.group(2) if found else None
+
+    @property
+    def equal_by_bytes(self) -> bool:
+        """Whether two values are equal exactly where what is kept of them is."""
+        return not self.is_float and (self.packed is None or _COMPARED_OTHERWISE.search(str(self)) is None)
+
+    @property
     def precision(self) -> int:
         return int(self._decimal_part(1))
 
@@ -96,7 +111,11 @@ class DataType:
         return found.group(group)
 
     def __str__(self) -> str:
-        return self.name
+        """As a user would write it."""
+        if (element := self.element) is not None:
+            return f"array<{element}>"
+        found = _PACKED.fullmatch(self.name)
+        return found.group(1) if found else self.name
 
 
 def decimal(precision: int, scale: int) -> DataType:
@@ -105,7 +124,7 @@ def decimal(precision: int, scale: int) -> DataType:
 
 
 def array(element: DataType) -> DataType:
-    return DataType(f"array<{element}>")
+    return DataType(f"array<{element.name}>")
 
 
 def window_of(bounds: DataType) -> DataType:
@@ -114,7 +133,16 @@ def window_of(bounds: DataType) -> DataType:
     >>> window_of(TIMESTAMP).bounds
     DataType(name='timestamp')
     """
-    return DataType(f"struct<start:{bounds},end:{bounds}>")
+    return DataType(f"struct<start:{bounds.name},end:{bounds.name}>")
+
+
+def packed(text: str, json: str) -> DataType:
+    """Of structs, arrays and maps that are kept as byte strings.
+
+    >>> str(packed("array<int>", "{}"))
+    'array<int>'
+    """
+    return DataType(f"packed<{text}\n{json}>")
 
 
 BIGINT = DataType("bigint")

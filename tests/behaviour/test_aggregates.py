@@ -83,6 +83,15 @@ def by_order(column: str, order: str, choose: Callable[..., Any]) -> Callable[[R
     return answer
 
 
+def best_by(column: str, order: str, k: int, largest: bool) -> Callable[[Rows], Any]:
+    def answer(rows: Rows) -> Any:
+        counting = [row for row in rows if row[order] is not None]
+        ranked = sorted(counting, key=lambda row: (row[order], nulls_first(row[column])), reverse=largest)
+        return [row[column] for row in ranked[:k]]
+
+    return answer
+
+
 def by_time(column: str, choose: Callable[..., Any]) -> Callable[[Rows], Any]:
     return lambda rows: choose(rows, key=lambda row: (row["ts"], nulls_first(row[column])))[column]
 
@@ -183,6 +192,8 @@ CASES = [
     Case(tr.min_by("channel", "price"), by_order("channel", "price", min)),
     Case(tr.max_by("channel", "score"), by_order("channel", "score", max)),
     Case(tr.max_by("price", "channel"), by_order("price", "channel", max)),
+    Case(tr.max_by("channel", "price", 3), best_by("channel", "price", 3, largest=True)),
+    Case(tr.min_by("price", "score", 2), best_by("price", "score", 2, largest=False)),
 ]
 
 

@@ -140,7 +140,7 @@ def check_kept(fields: Iterable[Field], where: str, advice: str) -> None:
 def check_key(field: Field, where: str, what: str = "a group column") -> None:
     """Refuse a column that cannot be part of a key."""
     check_collation(field, where)
-    if field.type.kind is not None and not field.type.is_float:
+    if field.type.kind is not None and field.type.equal_by_bytes:
         return
     raise AnalysisError(
         f"{where}: column {field.name!r} is a {field.type} and cannot be {what}. "
@@ -153,9 +153,9 @@ def _key_advice(type_: DataType) -> str:
         return (
             "Equality of floating-point numbers is treacherous: round it to a decimal, or group by an integer bucket."
         )
-    if type_.name.startswith("struct<"):
+    if str(type_).startswith("struct<"):
         return "Make the struct's fields columns of their own and group by those."
-    if type_.name.startswith(("array<", "map<", "variant")):
+    if str(type_).startswith(("array<", "map<", "variant")):
         return "Make a column that stands for it, for example F.to_json(...) or F.xxhash64(...), and group by that."
     return "Cast it to one of these first."
 

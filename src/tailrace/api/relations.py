@@ -29,10 +29,14 @@ class OutputMode(StrEnum):
 
 @dataclass(frozen=True)
 class Watermark:
-    """How far behind the largest event time a row may come."""
+    """How far behind the largest event time a row may come.
+
+    ``clocks``: by what else it goes on, and not by the column: by the slowest of these, which are in the same rows.
+    """
 
     column: Field
     delay: Micros
+    clocks: tuple[Watermark, ...] = ()
 
 
 @runtime_checkable

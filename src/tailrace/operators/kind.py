@@ -11,7 +11,7 @@ and its line in ``operators.registry``. Nothing else in the engine knows one ope
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -102,6 +102,11 @@ class Input:
 
     columns: tuple[Field, ...]
     watermark: Watermark | None
+
+    def by_clock(self) -> list[Input]:
+        """Itself, or where its watermark goes by several clocks one for each."""
+        clocks = () if self.watermark is None else self.watermark.clocks
+        return [replace(self, watermark=each) for each in clocks] or [self]
 
 
 def one_input(relation: Any, spec: OperatorSpec) -> tuple[Input, ...]:

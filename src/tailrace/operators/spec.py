@@ -21,6 +21,8 @@ from tailrace.state.layout import MAX_BITS, Merge, RecordLayout, record_layout
 from tailrace.types import Field
 
 SIDE, TIME = "__side", "__time"
+CLOCK = "__clock"
+"""Begins the names of columns by which the watermark goes on, where that is not by the event time."""
 """Columns of the rows of two streams that come united: false for the left one, and the row's event time."""
 
 VALUES_MAX = MAX_BITS

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.operators.nested import nested_values
 from tailrace.operators.timers.ttl import Ttl
 from tailrace.state.rows.columns import arrow_type
 from tailrace.types import TIMESTAMP, DataType, Field
@@ -94,6 +95,8 @@ class Columns:
 
 
 def typed(array: pa.Array, type_: DataType) -> pa.Array:
+    if type_.packed is not None:
+        return nested_values(array, type_)
     wanted = arrow_type(type_)
     return array if array.type == wanted else array.cast(wanted)
 

@@ -8,6 +8,7 @@ removed here.
 from __future__ import annotations
 
 from tailrace.env.kernels.compile import remember_compiled, remove_unused_code
+from tailrace.operators.nested import warm_up_nested
 from tailrace.operators.registry import KINDS
 from tailrace.state.append.warm_up import warm_up_rows
 from tailrace.state.cache.warm_up import warm_up_cache
@@ -18,6 +19,7 @@ _RUNTIMES = [kind.runtime() for kind in KINDS]
 def warm_up() -> None:
     warm_up_cache()
     warm_up_rows()
+    warm_up_nested()
     for runtime in _RUNTIMES:
         runtime.warm_up()
     remember_compiled()

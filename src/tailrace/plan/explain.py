@@ -92,7 +92,8 @@ def _stage_node(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None)
         below = [_Node("Ingest", (_hop_text(stage),), tuple(below))]
     if stage.ingests:
         reads = [plan.inputs[number].columns for number in stage.inputs if number is not None]
-        source = _Node("Source", tuple(f"reads {fields_text(columns, 'no column')}" for columns in reads))
+        lines = dict.fromkeys(f"reads {fields_text(columns, 'no column')}" for columns in reads)
+        source = _Node("Source", tuple(lines))
         below.append(_Node("Ingest", tuple(_ingest_lines(plan, stage, query)), (source,)))
     state = _Node("State", tuple(_state_lines(plan, stage, query)), tuple(below))
     return _Node(described.title(spec), (*described.lines(spec), *_watermark_lines(plan, stage)), (state,))

@@ -27,7 +27,8 @@ class Stage:
     """An operator and the store it is kept in.
 
     ``lag``: how far its watermark is behind that of the streams, since operators before it may emit rows so old.
-    ``inputs``: by stream that the operator reads, which of the plan's inputs that is; None: rows of stages ``before``.
+    ``inputs``: by stream that the operator reads, which of the plan's inputs that is (several, where its watermark goes
+    by several clocks); None: rows of stages ``before``.
     """
 
     operator: OperatorSpec
@@ -156,8 +157,9 @@ def _stages(
         lag = _lag(spec, [stages[number] for number in feeding], [lags[number] for number in feeding])
         numbers: list[int | None] = []
         for source, read in zip(sources_of(relation), _inputs(relation, spec), strict=True):
-            numbers.append(None if isinstance(source, Relation) else len(inputs))
-            inputs += [] if isinstance(source, Relation) else [read]
+            clocks = [] if isinstance(source, Relation) else read.by_clock()
+            numbers += [None] if isinstance(source, Relation) else range(len(inputs), len(inputs) + len(clocks))
+            inputs += clocks
         stages.append(Stage(spec, description_of(spec).store(spec), lag, relation, tuple(numbers), feeding))
         delay = spec.output_delay
         lags.append(None if delay is None else Micros(lag + delay))

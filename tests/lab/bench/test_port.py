@@ -17,8 +17,6 @@ from tailrace.lab.bench.sinks import SINKS
 from tailrace.lab.registry import OURS, Settings, UnknownNameError, Workload
 from tailrace.lab.run import check_answer
 from tailrace.lab.workloads.events import write_batch
-from tailrace.spark.plan_reader.reader import read_plan
-from tailrace.spark.plan_reader.writer import PlainWriter
 
 catalog.load()
 
@@ -28,23 +26,14 @@ SMALL: Mapping[str, tuple[str, ...]] = {
     "bids-window": ("auctions=20",),
     "ysb": ("ads=100", "rate=50"),
     **dict.fromkeys(("lr2", "lr4", "cm1", "cm2"), ("rate=50",)),
+    # Auctions that close while there are events.
+    **dict.fromkeys(
+        ("nexmark-q4-beam", "nexmark-q9", "nexmark-q9-beam"), ("rate=50", "auctions_in_flight=10", "auction_lead=2")
+    ),
 }
 SLOW_EVENTS = ("rate=50",)
 """Of NEXMark: six seconds a batch, so that windows of ten end."""
-_EVENT_TIME_GROUPS = "groups by the event time itself"
-_STRUCTS = "of a struct<.* is not supported"
-UNREAD = {
-    "nexmark-q4-beam": _EVENT_TIME_GROUPS,
-    **dict.fromkeys(
-        ("nexmark-q5", "nexmark-q5-append", "nexmark-q7", "nexmark-q7-beam", "nexmark-q7-session"), _STRUCTS
-    ),
-    "nexmark-q8": "a window of rows that no operator has grouped",
-    **dict.fromkeys(("nexmark-q9", "nexmark-q9-beam"), _EVENT_TIME_GROUPS),
-    **dict.fromkeys(("nexmark-q18", "nexmark-q18-json"), _STRUCTS),
-    **dict.fromkeys(("nexmark-q19", "nexmark-q19-json"), "no aggregate function that is equal to Spark's MaxMinByK"),
-}
-"""Those that run on Spark, and why."""
-READ = [one.name for one in port.portable() if one.name not in UNREAD]
+NAMES = [one.name for one in port.portable()]
 
 
 def feeds_of(workload: Workload, spark: SparkSession, folder: Path) -> dict[str, object]:
@@ -63,7 +52,7 @@ def make_files(workload: Workload, settings: Settings, folder: Path) -> dict[str
 
 
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", NAMES)
 def test_both_queries_give_the_oracles_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -95,21 +84,6 @@ def test_both_queries_give_the_oracles_rows(
             assert getattr(running, "reason", None) is None
             assert check_answer(workload, engine, settings, files, out) > 0, "the test tells nothing"
             shutil.rmtree(out)
-
-
-def test_what_is_not_read_says_why(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tr.enable(spark)
-    try:
-        for name, why in UNREAD.items():
-            workload = registry.workload(name)
-            for feed in workload.feeds:
-                (tmp_path / feed).mkdir(exist_ok=True)
-            writer = registry.query(workload, PLAIN)(feeds_of(workload, spark, tmp_path), workload.values())
-            assert isinstance(writer, PlainWriter)
-            with pytest.raises(tr.AnalysisError, match=why):
-                read_plan(writer._frame)
-    finally:
-        tr.disable(spark)
 
 
 def test_a_workload_without_both_queries_is_refused() -> None:

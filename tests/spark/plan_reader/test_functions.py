@@ -59,6 +59,7 @@ PLAIN_CASES = {
     "VariancePop": Case(("var_pop({})",), values.NUMBERS, "tame"),
     "MinBy": Case(("min_by({}, unique)", "min_by({}, -unique)"), TYPES),
     "MaxBy": Case(("max_by({}, unique)", "max_by(k, CASE WHEN {} IS NOT NULL THEN unique END)"), TYPES),
+    "MaxMinByK": Case(("max_by({}, unique, 3)", "min_by({}, unique, 2)"), TYPES),
     "CollectSet": Case(("collect_set({})",), EXACT),
     "CollectList": Case(("collect_list({})",), TYPES),
     "Percentile": Case(("percentile({}, 0.3D)", "percentile({}, 1.0D)"), values.NUMBERS, "tame"),

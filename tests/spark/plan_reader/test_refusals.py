@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
+from tailrace.api.relations import OutputMode
 from tailrace.spark.plan_reader.reader import read_plan
 
 Ask = Callable[[DataFrame], DataFrame]
@@ -38,7 +39,12 @@ REFUSED: dict[str, tuple[Ask, str]] = {
     "a collated value": (lambda rows: rows.groupBy("k").agg(F.max(F.collate("s", "UNICODE"))), "collate.*UNICODE"),
     "a collated order": (lambda rows: rows.agg(F.min_by("k", F.collate("s", "UTF8_LCASE"))), "UTF8_LCASE"),
     "a double as key": (lambda rows: rows.groupBy((F.col("d") * 2).alias("x")).count(), r"\(d \* .*2.*double"),
-    "a struct as key": (lambda rows: rows.groupBy(F.struct("k", "s")).count(), "struct"),
+    "a struct with a double as key": (lambda rows: rows.groupBy(F.struct("k", "d")).count(), "struct.*double"),
+    "the largest array": (lambda rows: rows.groupBy("k").agg(F.max(F.array("k"))), r"no order of.*array<bigint>"),
+    "an order with an array": (
+        lambda rows: rows.groupBy("k").agg(F.max_by("k", F.struct("s", F.array("k")))),
+        "of array<bigint>, by which Tailrace does not sort",
+    ),
     "an interval": (lambda rows: rows.agg(F.sum(F.expr("ts - timestamp'2026-01-01'"))), "interval"),
     "first": (lambda rows: rows.groupBy("k").agg(F.first("s")), r"first\(s\).*order in which rows come"),
     "a sketch": (lambda rows: rows.groupBy("k").agg(F.approx_count_distinct("s")), "approx_count_distinct.*sketch"),
@@ -48,9 +54,9 @@ REFUSED: dict[str, tuple[Ask, str]] = {
     "a set of doubles": (lambda rows: rows.groupBy("k").agg(F.collect_set("d")), "-0.0"),
     "several shares": (lambda rows: rows.agg(F.percentile("d", [0.1, 0.2])), "one constant share"),
     "a share from above": (lambda rows: rows.agg(F.expr("percentile(d, 0.1, k)")), "count once"),
-    "the event time as key": (
-        lambda rows: rows.withWatermark("ts", "1 second").groupBy("ts").count(),
-        r"groupBy\(ts\).*event time itself",
+    "the event time as key beside a window": (
+        lambda rows: rows.withWatermark("ts", "1 second").groupBy("ts", F.window("ts", "5 seconds")).count(),
+        r"groupBy\(ts\).*event time itself and by a window",
     ),
     "a filter on the window": (
         lambda rows: rows.select(F.window("ts", "5 seconds").alias("w")).where("w.start > '2026'").groupBy("w").count(),
@@ -62,7 +68,7 @@ REFUSED: dict[str, tuple[Ask, str]] = {
     ),
     "a watermark on another": (
         lambda rows: by_window(rows.withWatermark("ts", "1 second").union(rows.withWatermark("ts", "9 seconds"))),
-        "called 3 times below one operator",
+        "called behind the union of streams that have watermarks",
     ),
     "united with a stream without a watermark": (
         lambda rows: rows.withWatermark("ts", "1 second").union(rows).groupBy(F.window("ts", "5 seconds")).count(),
@@ -78,9 +84,9 @@ REFUSED: dict[str, tuple[Ask, str]] = {
     ),
     "chance above": (lambda rows: by_window(rows).where(F.rand() < 0.5), "rand.*replay"),
     "a limit above": (lambda rows: by_window(rows).limit(3), r"limit\(\)"),
-    "a join on windows": (
-        lambda rows: in_windows(rows, "ts").join(in_windows(rows, "at"), ["window", "k"]),
-        "a join on window, a window of rows that no operator has grouped",
+    "a join on windows of united streams": (
+        lambda rows: in_windows(rows, "ts").union(in_windows(rows, "ts")).join(in_windows(rows, "at"), ["window", "k"]),
+        "one side of a join are several streams",
     ),
     "a union of an operator's rows and others": (
         lambda rows: by_window(rows).select("count").union(rows.select("k")),
@@ -124,6 +130,14 @@ REFUSED: dict[str, tuple[Ask, str]] = {
 def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
     schema = "k bigint, s string, d double, ts timestamp"
     return spark.readStream.schema(schema).parquet(str(tmp_path_factory.mktemp("in")))
+
+
+def test_groups_by_a_time_that_may_be_null_are_final(rows: DataFrame) -> None:
+    """Spark has a group of rows without an event time, which it never ends."""
+    counts = rows.withWatermark("ts", "1 second").groupBy("ts").count()
+    read_plan(counts)
+    with pytest.raises(tr.AnalysisError, match="let the column have no nulls"):
+        read_plan(counts, OutputMode.UPDATE)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -100,6 +100,12 @@ def _aggregates() -> dict[str, list[Column]]:
         "count, sum, avg, min, max": [F.count("v"), F.sum("v"), F.avg("v"), F.min("text"), F.max("d")],
         "count_if, bool_and, bool_or, every": [F.count_if("flag"), F.bool_and("flag"), F.expr("some(flag)")],
         "min_by, max_by": [F.min_by("text", "v"), F.max_by("text", "v")],
+        "max_by of several rows": [F.expr("max_by(text, v, 3)")],
+        "structs in max, max_by and collect_list": [
+            F.max(F.struct("v", "text")),
+            F.max_by(F.struct("v", "d"), F.struct("v", "text")),
+            F.collect_list(F.struct("v", "text")),
+        ],
         "stddev, variance, in samples and populations": [
             F.stddev("d"),
             F.stddev_pop("d"),

@@ -44,8 +44,9 @@ class Part:
 class Drawing:
     """One plan, by what ``rng`` draws."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, rare: Random) -> None:
         self.rng = rng
+        self.rare = rare  # draws what came later, so that plans without it are those that a number always was
         self.shape = rng.choice(SHAPES)
         self.names = 0
         self.by_epoch = True
@@ -186,7 +187,28 @@ class Drawing:
             name = self.name("a")
             columns[name] = family
             calls.append(f'F.expr("{call}").alias("{name}")')
+        if self.rare.random() < 0.25:
+            call, family = self.nested(part)
+            if self.rare.random() < 0.3:
+                call += f" FILTER (WHERE {Scope(self.rare, part.columns).condition()})"
+            name = self.name("a")
+            columns[name] = family
+            calls.append(f'F.expr("{call}").alias("{name}")')
         return Part(f"{part.text}.groupBy({', '.join(groups)}).agg({', '.join(calls)})", columns)
+
+    def nested(self, part: Part) -> tuple[str, str]:
+        """Structs as values and as orders."""
+        scope = Scope(self.rare, part.columns)
+        one, other = scope.any_of(*ORDERED), scope.any_of(*ORDERED)
+        unique = next((name for name in part.columns if name.endswith(UNIQUE) and len(name) < 3), None)
+        pair = f"named_struct('p', {one.text}, 'q', {other.text})"
+        made = [f"max({pair})", f"min({pair})", f"collect_set(array({one.text}))", f"max_by({pair}, {pair})"]
+        if "withWatermark" in part.text:
+            made.append(f"collect_list({pair})")
+        if unique is not None:
+            made += [f"max_by({pair}, {unique})", f"min_by({one.text}, {unique}, 2)"]
+            made.append(f"max_by({other.text}, named_struct('p', {one.text}, 'q', {unique}))")
+        return self.rare.choice(made), "inexact"
 
     def aggregate(self, scope: Scope, part: Part) -> tuple[str, str]:
         rng = self.rng
@@ -396,7 +418,7 @@ class Drawing:
 def draw_plan(seed: int) -> Plan:
     """One number is one plan with its rows."""
     rng = Random(seed)
-    drawing = Drawing(rng)
+    drawing = Drawing(rng, Random(f"{seed} rare"))
     names = [*(rng.choice(list(KINDS)) for _ in range(rng.randint(2, 5))), "text", "int"]
     columns = {f"{kind}{number}": kind for number, kind in enumerate(names)}
     shape = drawing.shape

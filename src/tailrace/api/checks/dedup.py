@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tailrace.api.columns import CANNOT_BE_PASSED_ON, check_kept, check_key, resolve
 from tailrace.api.relations import Deduplication, Join, Relation, SparkHop, Watermark
@@ -36,7 +37,7 @@ def deduplication(
     keys = _keys(subset, schema, where)
     check_kept(schema, f"{where}: column", CANNOT_BE_PASSED_ON)
     if watermark is not None:
-        watermark = Watermark(watermark.column, _delay(source, watermark))
+        watermark = replace(watermark, delay=_delay(source, watermark))
     return Deduplication(source, schema, watermark, keys, within)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
@@ -52,6 +54,22 @@ class IngestCounts:
         self.null_time_rows += missing_rows
         if self.late_taker is not None and late_rows + missing_rows:
             self.late_taker.take(late_batch(batch, late, missing))
+
+
+class Clocks:
+    """The largest times in columns by which a watermark goes on, beside the event time. ``times_max``: by column."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.times_max = dict.fromkeys(names, MIN_MICROS)
+
+    def seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch without these columns."""
+        if not self.times_max:
+            return batch
+        for name, before in self.times_max.items():
+            last = pc.max(batch.column(name).cast(pa.int64())).as_py()
+            self.times_max[name] = before if last is None else max(before, last)
+        return batch.select([name for name in batch.schema.names if name not in self.times_max])
 
 
 def living(

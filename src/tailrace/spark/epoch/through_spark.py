@@ -20,7 +20,7 @@ from tailrace.spark.epoch.report import output_rows
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.sinks.epoch_output import SharedFrame, operator_rows, reading
 from tailrace.spark.sources.hops import marked
-from tailrace.spark.sources.inputs import ingested, rows_through_spark
+from tailrace.spark.sources.inputs import clocks_of, ingested, rows_through_spark
 from tailrace.spark.sources.schema import output_schema
 from tailrace.spark.tasks.ingest import Receipt
 
@@ -43,8 +43,11 @@ class ThroughSpark:
             return []
         access, spec = self._fleet.access, stage.operator
         rows = self._rows[spec.name].get(self._fleet.servers, lambda: self._frame(spark, stage))
+        clocks = tuple(map(tuple, clocks_of(stage.relation)))
         # Anew for each epoch: a DataFrame that was collected keeps the plan, and what a shuffle in it has written.
-        receipts = ingested(rows, spec, self._plan, access, self._shuffled, first_partition=_FIRST_PARTITION)
+        receipts = ingested(
+            rows, spec, self._plan, access, self._shuffled, first_partition=_FIRST_PARTITION, clocks=clocks
+        )
         with reading(spark.sparkContext, access.run, at):
             return receipts_of(receipts)
 

@@ -148,6 +148,14 @@ class Expression:
         known = (place_of(each._java) for each in self.walk() if not each.is_attribute)
         return next(filter(None, known), "")
 
+    @cached_property
+    @uses("GetStructField()")
+    def fields(self) -> list[Expression]:
+        """Of a struct, its fields."""
+        none, count = java_class("scala.Option").empty(), self._java.dataType().fields()
+        part = catalyst("expressions.GetStructField")
+        return [Expression(part(self._java, number, none)) for number in range(len(count))]
+
     @property
     def is_window(self) -> bool:
         """Whether it is a window's bounds, as Spark has made them."""

@@ -7,7 +7,8 @@ Sketches are not here: Tailrace's are others, so that answers differ within thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 from tailrace.api.aggregates import Aggregate
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate import functions as ours
+from tailrace.operators.aggregate.functions.chosen_by import chosen_by
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns
 from tailrace.spark.expressions.plans import AggregateCall
@@ -49,6 +51,33 @@ class Call:
         self.columns.check(argument)
         return self.columns.make(made, f"{argument.text} where {self.call.condition.text}")
 
+    def orders(self, number: int) -> tuple[list[str], bool]:
+        """The columns by which an argument's values are in order, and whether those count whose first one is null.
+
+        A struct is compared by its fields, the first one first.
+        """
+        argument = self.arguments[number]
+        if not argument.type_name.startswith("struct<"):
+            return [self.column(number)], False
+        names = [] if self.call.condition is None and not argument.nullable else [self._presence(argument)]
+        return [*names, *(self.columns.take(part) for part in self._leaves(argument))], not names
+
+    def _presence(self, struct: Expression) -> str:
+        """The name of a column that is true where a struct is there and the call's filter holds, and else null."""
+        there = struct.column().isNotNull()
+        self.columns.check(struct)
+        made = F.when(there if self.call.condition is None else there & self._where(), True)
+        return self.columns.make(made, f"{struct.text} is there")
+
+    def _leaves(self, struct: Expression) -> Iterator[Expression]:
+        for field in struct.fields:
+            if field.type_name.startswith("struct<") and not field.nullable:
+                yield from self._leaves(field)
+            elif DataType(field.type_name).kind is None:
+                raise self.refuse(f"its order has {field.text}, of {field.type_name}, by which Tailrace does not sort")
+            else:
+                yield field
+
     def rows_where(self, *conditions: Column) -> str:
         """The name of a column that is true where all conditions hold and the call's filter does."""
         all_of = [*conditions, *([] if self.call.condition is None else [self._where()])]
@@ -75,6 +104,7 @@ class Call:
 
 
 Make = Callable[[Call], Aggregate]
+_FLOATS = re.compile(r"\b(float|double)\b")
 
 
 def aggregate_of(call: AggregateCall, columns: Columns) -> Aggregate:
@@ -147,19 +177,41 @@ def _plain(make: Callable[[str], Aggregate]) -> Make:
     return lambda call: make(call.column())
 
 
-def _by(make: Callable[[str, str], Aggregate]) -> Make:
+def _by(*, greatest: bool) -> Make:
     """Rows whose order is null are left out: so are those that the filter leaves out."""
 
     def made(call: Call) -> Aggregate:
-        return make(call.columns.take(call.arguments[0]), call.column(1))
+        orders, every = call.orders(1)
+        k = call.arguments[2].constant() if len(call.arguments) > 2 else None
+        value = call.columns.take(call.arguments[0])
+        return chosen_by(value, orders, greatest=greatest, every=every, k=k)
 
     return made
+
+
+def _extreme(make: Callable[[str], Aggregate], *, greatest: bool) -> Make:
+    """Of structs, the one whose fields are the extreme ones."""
+
+    def made(call: Call) -> Aggregate:
+        (argument,) = call.arguments
+        if argument.type_name.startswith(("array<", "map<")):
+            raise call.refuse(f"Tailrace has no order of values that are {argument.type_name}")
+        if not argument.type_name.startswith("struct<"):
+            return make(call.column())
+        orders, every = call.orders(0)
+        return chosen_by(call.columns.take(argument), orders, greatest=greatest, every=every)
+
+    return made
+
+
+def _several_by(call: Call) -> Aggregate:
+    return _by(greatest=call.call.function.flag("prettyName") == "max_by")(call)
 
 
 def _collect(make: Callable[[str], Aggregate], floats: bool) -> Make:
     def made(call: Call) -> Aggregate:
         call.check_flag("true", "ignoreNulls")
-        if not floats and DataType(call.arguments[0].type_name).is_float:
+        if not floats and _FLOATS.search(call.arguments[0].type_name):
             raise call.refuse("Spark takes 0.0 and -0.0 for two values here, and Tailrace for one")
         return make(call.column())
 
@@ -179,16 +231,17 @@ PLAIN: dict[str, Make] = {
     "CountIf": _plain(ours.count_if),
     "Sum": _sum(ours.sum),
     "Average": _sum(ours.avg),
-    "Min": _plain(ours.min),
-    "Max": _plain(ours.max),
+    "Min": _extreme(ours.min, greatest=False),
+    "Max": _extreme(ours.max, greatest=True),
     "BoolAnd": _plain(ours.bool_and),
     "BoolOr": _plain(ours.bool_or),
     "StddevSamp": _spread(ours.stddev_samp),
     "StddevPop": _spread(ours.stddev_pop),
     "VarianceSamp": _spread(ours.var_samp),
     "VariancePop": _spread(ours.var_pop),
-    "MinBy": _by(ours.min_by),
-    "MaxBy": _by(ours.max_by),
+    "MinBy": _by(greatest=False),
+    "MaxBy": _by(greatest=True),
+    "MaxMinByK": _several_by,
     "CollectSet": _collect(ours.collect_set, floats=False),
     "CollectList": _collect(ours.collect_list, floats=True),
     "Percentile": _percentile,

@@ -303,8 +303,16 @@ def _made_above(place: Above) -> Callable[[_Plans], Any]:
     return make
 
 
+def _marked(column: Any) -> bool:
+    """Whether Spark knows a column as an event time."""
+    return Expression(column).delay_ms is not None
+
+
 def _made_leaf(leaf: Leaf) -> Callable[[_Plans], Any]:
-    named = [(each._java.exprId(), each.name, number, each._java.metadata()) for each, number in leaf.columns]
+    named = [
+        (each._java.exprId(), each.name, number, each._java.metadata(), each.delay_ms is not None)
+        for each, number in leaf.columns
+    ]
     results = None if leaf.results is None else [each._java for each in leaf.results]
 
     def make(plans: _Plans) -> Any:
@@ -313,9 +321,12 @@ def _made_leaf(leaf: Leaf) -> Callable[[_Plans], Any]:
         below = next(plans)
         columns = below.output()
         chosen = []
-        for id_, name, number, metadata in named:
+        for id_, name, number, metadata, is_time in named:
             if isinstance(number, int):
-                chosen.append(alias(columns.apply(number), name, id_, empty, none, empty))
+                value = columns.apply(number)
+                # Spark does not know an event time that it has not made.
+                marks = java_class("scala.Option").apply(metadata) if is_time and not _marked(value) else none
+                chosen.append(alias(value, name, id_, empty, marks, empty))
             else:
                 window = _window(*map(columns.apply, number))
                 chosen.append(alias(window, name, id_, empty, java_class("scala.Option").apply(metadata), empty))

@@ -7,8 +7,9 @@ from dataclasses import replace
 from tailrace.api.grouped import GroupedStream
 from tailrace.api.relations import Aggregation
 from tailrace.api.stream import Stream
-from tailrace.api.windows import AnyWindow
+from tailrace.api.windows import AnyWindow, Window
 from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
 from tailrace.operators.aggregate import functions as ours
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.functions import aggregate_of, ansi_of
@@ -30,26 +31,39 @@ def read_distinct(node: Node, reading: Reading) -> Made:
 
 
 def _aggregation(parts: Aggregated, child: Node, reading: Reading) -> Made:
-    _check_keys(parts, child)
     taken, window_key = _window(parts, child)
+    moments = _event_times(parts, child)
+    if moments and (window_key is not None or len(moments) > 1):
+        raise AnalysisError(
+            f"groupBy({moments[0].text}): groups by the event time itself and by a window or another time: Tailrace "
+            f"forgets groups by one of them"
+        )
     plan = child if taken is None else taken.plan
     gone = None if window_key is None or taken is None else (window_key.unaliased.id, f"the {window_key.window_kind}")
+    if moments and moments[0].nullable and not reading.final:
+        raise AnalysisError(
+            f"groupBy({moments[0].text}): Spark has a group of the rows without an event time, but in append mode: let "
+            f"the column have no nulls before withWatermark, as by coalesce"
+        )
     columns = reading.columns(gone)
     window = None if taken is None else taken.named(columns.take, _WINDOW)
     made_here = None if taken is None else window_key
     names = [_WINDOW if key is made_here else columns.take(key.unaliased) for key in parts.keys]
+    if moments:
+        window = Window(columns.take(moments[0]), Micros(1), Micros(1), Micros(0), _WINDOW, lasts=Micros(0))
     aggregates = []
     for number, call in enumerate(parts.calls):
         with placed(call):
             aggregates.append(aggregate_of(call, columns).alias(reading.name("a", number, call.function.text)))
     time = taken.time if taken is not None else None if window_key is None else window_key.unaliased
+    time = moments[0] if moments else time
     delay = None if time is None else event_time_of(plan, time)
     if any(each.function.needs_time for each in aggregates) and time is None:
         time, delay = _any_event_time(plan)
     timed = None if time is None or delay is None else (columns.take(time), delay)
     aggregates = aggregates or [ours.count().alias(reading.name("a", 0))]
     stream = reading.stream(plan, columns, timed)
-    made = _grouped(stream, names, window).agg(*aggregates)
+    made = _grouped(stream, [_WINDOW, *names] if moments else names, window).agg(*aggregates)
     relation = made.relation
     assert isinstance(relation, Aggregation)
     leaf = [
@@ -71,13 +85,10 @@ def _note_names(parts: Aggregated, names: list[str], reading: Reading) -> None:
         reading.texts.call(reading.name("a", number), results.get(call.result.id, call.function.text))
 
 
-def _check_keys(parts: Aggregated, plan: Node) -> None:
-    for key in parts.keys:
-        if not key.window_kind and (key.delay_ms is not None or event_time_of(plan, key.unaliased) is not None):
-            raise AnalysisError(
-                f"groupBy({key.unaliased.text}): groups by the event time itself, which Spark forgets by the watermark "
-                f"and Tailrace would keep: group by a window over it"
-            )
+def _event_times(parts: Aggregated, plan: Node) -> list[Expression]:
+    """The event times among the keys themselves: such a group is a window without length, which ends at its time."""
+    keys = [key.unaliased for key in parts.keys if not key.window_kind]
+    return [key for key in keys if event_time_of(plan, key) is not None]
 
 
 def _window(parts: Aggregated, plan: Node) -> tuple[TakenWindow | None, Expression | None]:

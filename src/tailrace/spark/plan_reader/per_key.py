@@ -81,6 +81,12 @@ class _Rows:
             timed = names[time.id], time.delay_ms
         self.stream: Stream = reading.stream(plan, columns, timed)
         self._fields = {field.name: field for field in self.stream.schema}
+        nested = next((field for field in self.stream.schema if field.type.packed is not None), None)
+        if nested is not None:
+            raise AnalysisError(
+                f"column {nested.name!r} is a {nested.type}, which is not supported in the rows of a function: leave "
+                f"it out, or make columns of what the function needs"
+            )
         self.keys = tuple(dict.fromkeys(self._fields[names[key.id]] for key in asked.keys))
         self._seen = tuple(self._fields[names[column.id]] for column in asked.columns)
 

@@ -13,7 +13,7 @@ from itertools import count
 
 from pyspark.sql import DataFrame
 
-from tailrace.api.relations import Deduplication, PassThrough, SparkHop
+from tailrace.api.relations import Deduplication, OutputMode, PassThrough, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.columns import Columns, Texts
@@ -40,11 +40,8 @@ class ReadPlan:
     by_watermark: bool
 
 
-def read_plan(frame: DataFrame, *, complete: bool = False) -> ReadPlan:
-    """The query of a DataFrame; ``AnalysisError`` where Tailrace has no equal of it.
-
-    ``complete``: in that output mode, in which the rows of an epoch are all rows.
-    """
+def read_plan(frame: DataFrame, mode: OutputMode = OutputMode.APPEND) -> ReadPlan:
+    """The query of a DataFrame; ``AnalysisError`` where Tailrace has no equal of it."""
     spark, texts = frame.sparkSession, Texts()
     plan = plan_of(frame)
     if not _is_of_operators(plan):
@@ -53,8 +50,9 @@ def read_plan(frame: DataFrame, *, complete: bool = False) -> ReadPlan:
     plan = with_pushed_filters(plan, spark)
     needed = frozenset(each.id for each in plan.output)
     try:
-        reading = Reading(spark, plan, needed, texts, count(), _source, [])
-        made, part = _read(plan, reading, complete)
+        reading = Reading(spark, plan, needed, texts, count(), _source, [], mode is OutputMode.APPEND)
+        # In complete mode the rows of an epoch are all rows.
+        made, part = _read(plan, reading, mode is OutputMode.COMPLETE)
         _check_watermarks(reading.timed)
         relation = hop_over(spark, [each.relation for each in made], part, f"{part.label}; {texts.legend()}")
     except AnalysisError as error:
@@ -101,7 +99,7 @@ def _source(plan: Node, columns: Columns, reading: Reading) -> Stream:
         return stream_of(columns.of(stateless(plan).frame(reading.spark)))
     made, part = _read(plan, replace(reading, needed=columns.references))
     relations = [each.relation for each in made]
-    hop = hop_over(reading.spark, relations, lambda *frames: columns.of(part(*frames)), part.label)
+    hop = hop_over(reading.spark, relations, lambda *frames: columns.of(part(*frames)), part.label, kept=True)
     return Stream(hop, hop.fields, SparkRuntime(reading.spark), hop.event_time)
 
 

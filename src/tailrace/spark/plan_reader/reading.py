@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.api.relations import Relation, United
+from tailrace.api.relations import Relation, United, Watermark
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.spark.expressions.catalyst import Expression
 from tailrace.spark.expressions.columns import Columns, Texts
+from tailrace.spark.expressions.passing import passing
 from tailrace.spark.expressions.places import placed
 from tailrace.spark.expressions.plans import Node
-from tailrace.spark.plan_reader.united import apart
+from tailrace.spark.plan_reader.united import apart, marks_of
 from tailrace.spark.query.runtime import SparkRuntime
-from tailrace.spark.sources.schema import fields_of
+from tailrace.spark.sources.nested import kept_fields
 
 _STATELESS = frozenset(
     {
@@ -66,7 +67,8 @@ class Reading:
     """``plan``: the whole one. ``needed``: the columns of the operator that something above it reads. ``texts``: gets
     what the operator's columns stand for. ``numbers``: of operators that are still to be read, from the last one down.
     ``source``: the rows of a plan below, in the columns that an operator reads. ``timed``: of each stream that was
-    read, whether it has a watermark that counts. ``number``: that of the operator.
+    read, whether it has a watermark that counts. ``final``: whether the query gives rows once, when they are final.
+    ``number``: that of the operator.
     """
 
     spark: SparkSession
@@ -76,6 +78,7 @@ class Reading:
     numbers: Iterator[int]
     source: Callable[[Node, Columns, Reading], Stream]
     timed: list[bool]
+    final: bool = True
     number: int = 0
 
     def columns(self, gone: tuple[int, str] | None = None, prefix: str = "c") -> Columns:
@@ -88,15 +91,21 @@ class Reading:
         return name if text is None else self.texts.add(name, text)
 
     def stream(
-        self, plan: Node, columns: Columns, time: tuple[str, int] | None = None, *, united: bool = True
+        self,
+        plan: Node,
+        columns: Columns,
+        time: tuple[str, int] | None = None,
+        *,
+        united: bool = True,
+        derived: bool = False,
     ) -> Stream:
         """The rows below an operator, in the columns that it reads. ``time``: which one is the event time that counts,
         and the delay of its watermark in milliseconds. ``united``: whether they may be several streams, each with a
-        watermark of its own.
+        watermark of its own. ``derived``: of a stream, the event time is made of the column with the watermark.
         """
         stream = self.source(plan, columns, self)
         if stream.relation is None:
-            return self._source(plan, columns, stream, time, united)
+            return self._source(plan, columns, stream, time, united, derived)
         if time is None:
             return replace(stream, watermark=None)
         if stream.watermark is None or stream.watermark.column.name != time[0]:
@@ -106,13 +115,16 @@ class Reading:
         return stream
 
     def _source(
-        self, plan: Node, columns: Columns, stream: Stream, time: tuple[str, int] | None, united: bool
+        self, plan: Node, columns: Columns, stream: Stream, time: tuple[str, int] | None, united: bool, derived: bool
     ) -> Stream:
         self.timed.append(time is not None)
         if time is None:
             return stream
+        marks = marks_of(plan)
+        if len(marks) > 1 or (derived and marks):
+            return self._by_clocks(plan, columns, time, marks)
         parts = apart(plan)
-        if len(parts) > 1 and not united:
+        if (len(parts) > 1 and not united) or derived:
             raise AnalysisError(
                 "one side of a join are several streams, each with a watermark of its own: call withWatermark once, "
                 "behind their union"
@@ -121,15 +133,29 @@ class Reading:
         if len(parts) == 1 or timed.watermark is None:
             return timed
         sources = [self.source(part, columns, self).source for part, _ in parts]
-        marks = [replace(timed.watermark, delay=Micros(delay * 1000)) for _, delay in parts]
-        return replace(timed, source=United(tuple(zip(sources, marks, strict=True))))
+        given = [replace(timed.watermark, delay=Micros(delay * 1000)) for _, delay in parts]
+        return replace(timed, source=United(tuple(zip(sources, given, strict=True))))
+
+    def _by_clocks(
+        self, plan: Node, columns: Columns, time: tuple[str, int], marks: Sequence[tuple[Expression, int]]
+    ) -> Stream:
+        """The rows of a stream whose watermark goes on by columns that are not, or not alone, its event time."""
+        for column, _ in marks:
+            columns.take(column)
+        stream = self.source(passing(plan, [column for column, _ in marks]), columns, self)
+        timed = stream.withWatermark(time[0], f"{time[1]} milliseconds")
+        assert timed.watermark is not None
+        fields = {field.name: field for field in stream.schema}
+        delays = [(fields[columns.take(column)], Micros(delay * 1000)) for column, delay in marks]
+        clocks = tuple(dict.fromkeys(Watermark(field, delay) for field, delay in delays))
+        return replace(timed, watermark=replace(timed.watermark, clocks=clocks))
 
 
 Reader = Callable[[Node, Reading], Made]
 
 
 def stream_of(frame: DataFrame) -> Stream:
-    return Stream(frame, fields_of(frame.schema), SparkRuntime(frame.sparkSession))
+    return Stream(frame, kept_fields(frame.schema), SparkRuntime(frame.sparkSession))
 
 
 def call_of(node: Node) -> str:

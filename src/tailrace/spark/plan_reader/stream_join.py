@@ -120,13 +120,8 @@ def _side(number: int, asked: _Asked, reading: Reading) -> _Side:
     time, event_time = asked.times[number], None
     if asked.within is not None and time is not None and time.delay_ms is not None:
         event_time = _time_column(time, own), time.delay_ms
-    stream = reading.stream(child, own, event_time, united=False)
-    if stream.relation is None and time is not None and time.is_window:
-        raise AnalysisError(
-            f"a join on {time.text}, a window of rows that no operator has grouped: let the rows keep their event "
-            f"time, and join on that, or on the window's start"
-        )
-    return _Side(stream, names)
+    derived = time is not None and time.is_window
+    return _Side(reading.stream(child, own, event_time, united=False, derived=derived), names)
 
 
 def _parts(key: Expression) -> list[Column]:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery as SparkQuery
 
 from tailrace.api.checks.writer import FILE_FORMATS, OWN_FORMATS
 from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, WatermarkRule, default_state_location
+from tailrace.api.relations import OutputMode
 from tailrace.api.runtime import StreamingQuery
 from tailrace.api.table_options import TABLE_FORMATS, option_of_table
 from tailrace.api.writer import DataStreamWriter
@@ -170,7 +171,7 @@ class PlainWriter:
     def _tailrace_writer(self) -> DataStreamWriter:
         if self._refusals:
             raise AnalysisError(self._refusals[0])
-        read = read_plan(self._frame, complete=self._mode.lower() == "complete")
+        read = read_plan(self._frame, OutputMode(self._mode.lower()))
         writer = DataStreamWriter(read.relation, SparkRuntime(self._frame.sparkSession))
         if read.by_watermark:
             writer.option("watermark", WatermarkRule.SPARK.value)  # unless the user says otherwise

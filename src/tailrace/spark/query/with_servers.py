@@ -53,7 +53,7 @@ from tailrace.spark.servers.losses import RetryBudget
 from tailrace.spark.servers.scout import Scout
 from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
-from tailrace.spark.sources.inputs import ingested, rows_by_input, source_rows
+from tailrace.spark.sources.inputs import clocks_of, ingested, rows_by_input, source_rows
 from tailrace.spark.sources.inspection import numbers_tasks
 from tailrace.spark.sources.splits import InputSplits
 from tailrace.spark.sources.ticks import Ticks
@@ -169,6 +169,7 @@ def _receipts(plan: PhysicalPlan, hints: HintPlan, access: Access, shuffled: int
             hints.ingest,
             ordered_by_rows=ordered,
             input_=input_,
+            clocks=tuple(map(tuple, clocks_of(stage.relation))),
         )
         return made
 

@@ -23,9 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.ids import Attempt
+from tailrace.operators.nested import unpacked_batch
 from tailrace.server.transport.client import connect
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.spark.private import arrow_frame
+from tailrace.spark.sources.nested import arrow_of
 from tailrace.spark.tasks.output_reader import OutputPart, OutputTask, output_property, output_property_value
 
 LOCAL_ROWS_MAX = 20_000
@@ -86,7 +88,9 @@ def local_output(
 
     def frame() -> DataFrame:
         # PySpark cannot take a table without any batch.
-        table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow)])
+        whole = batches or [pa.RecordBatch.from_pylist([], schema=arrow)]
+        nested = arrow_of(schema)
+        table = pa.Table.from_batches([unpacked_batch(batch, nested) for batch in whole])
         made = arrow_frame(spark, table, schema)
         return made if hop is None else hop(made)
 
@@ -135,7 +139,7 @@ def operator_rows(
     each = max(1, -(-spark.sparkContext.defaultParallelism // len(servers)))
     parts = tuple(OutputPart(address, number, each) for address in servers for number in range(each))
     numbers = spark.range(0, len(parts), 1, len(parts))
-    return numbers.mapInArrow(OutputTask(parts, at, operator, access), schema)
+    return numbers.mapInArrow(OutputTask(parts, at, operator, access, arrow_of(schema)), schema)
 
 
 @contextmanager

@@ -18,8 +18,9 @@ from tailrace.api.windows import AnyWindow, CountWindow
 from tailrace.errors import AnalysisError
 from tailrace.spark.expressions.lineage import chooses, passed_on, unrepeatable
 from tailrace.spark.expressions.plans import plan_of
+from tailrace.spark.sources.nested import kept_fields
 from tailrace.spark.sources.schema import fields_of, schema_of
-from tailrace.types import Field, window_of
+from tailrace.types import DataType, Field, window_of
 
 _EVENT_TIME = "spark.watermarkDelayMs"
 _TIME_WINDOW = "spark.timeWindow"
@@ -27,9 +28,17 @@ _TIME_WINDOW = "spark.timeWindow"
 
 
 def hop_over(
-    spark: SparkSession, relations: Sequence[Relation], function: Callable[..., object], label: str
+    spark: SparkSession,
+    relations: Sequence[Relation],
+    function: Callable[..., object],
+    label: str,
+    *,
+    kept: bool = False,
 ) -> SparkHop:
-    """The hop with what the function makes of operators' rows; behind hops, one that does all of it."""
+    """The hop with what the function makes of operators' rows; behind hops, one that does all of it.
+
+    ``kept``: an operator behind it may keep nested values.
+    """
     given = [no_rows_of(spark, each) for each in relations]
     try:
         made = _checked(function(*given), label)
@@ -42,7 +51,8 @@ def hop_over(
             f"in foreachBatch"
         )
     window = _window(relations, given, made)
-    fields = tuple(_as_bounds(each) if window and each.name == window.name else each for each in fields_of(made.schema))
+    given_fields = kept_fields(made.schema) if kept else fields_of(made.schema)
+    fields = tuple(_as_bounds(each) if window and each.name == window.name else each for each in given_fields)
     event_time = _event_time(relations, made)
     if window is not None:
         bounds = next(each for each in fields if each.name == window.name)
@@ -155,8 +165,9 @@ def _alike(window: AnyWindow | None, other: AnyWindow | None) -> bool:
 
 
 def _as_bounds(field: Field) -> Field:
-    assert field.type.bounds is not None
-    return Field(field.name, field.type.bounds)
+    bounds = DataType(str(field.type)).bounds
+    assert bounds is not None
+    return Field(field.name, bounds)
 
 
 def _checked(made: object, label: str) -> DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from itertools import count
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -11,10 +12,11 @@ from pyspark.sql import functions as F
 from tailrace.api.options import Route
 from tailrace.api.relations import Join, JoinSide, Relation, SparkHop, sources_of
 from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
-from tailrace.operators.spec import SIDE, TIME, OperatorSpec
+from tailrace.operators.spec import CLOCK, SIDE, TIME, OperatorSpec
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.transport.server_config import Access
 from tailrace.spark.sources.hops import made_by_hop
+from tailrace.spark.sources.nested import kept_fields
 from tailrace.spark.sources.schema import fields_of, quoted, spark_type
 from tailrace.spark.sources.transforms import frame_of
 from tailrace.spark.tasks.hint_sender import HintPoint
@@ -58,22 +60,24 @@ def ingested(
     first_partition: int = 0,
     ordered_by_rows: bool = False,
     input_: tuple[int, int] = (0, 1),
+    clocks: tuple[tuple[str, ...], ...] = (),
 ) -> DataFrame:
     """The rows, by the chosen route, into the tasks of an operator. Gives receipts.
 
     ``shuffled``: into how many tasks, with route shuffle. ``ordered_by_rows``: their order follows from their rows.
-    ``input_``: which of how many streams of the operator they are of, where that is one by itself.
+    ``input_``: which of how many streams of the operator they are of, where that is one by itself. ``clocks``: by
+    stream, the columns by which its watermark goes on; none where that is its event time.
     """
     if plan.options.route is Route.SHUFFLE:
         keys = [F.col(quoted(key.name)) for key in operator.keys]
         shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
         rows = rows.repartition(shuffled, shard)
-    types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
+    types = tuple((column.name, column.type.name) for column in kept_fields(rows.schema))
     # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
     recorded = plan.options.record_folder is not None
     spec = operator.for_tasks().to_json()
-    task = IngestTask(spec, types, access, late, recorded, point, first_partition, ordered_by_rows, input_)
+    task = IngestTask(spec, types, access, late, recorded, point, first_partition, ordered_by_rows, input_, clocks)
     return rows.mapInArrow(task, RECEIPT_DDL)
 
 
@@ -83,24 +87,38 @@ def _rows(stage: Stage, frames: Sequence[DataFrame | None]) -> DataFrame:
     if not isinstance(relation, Join):
         (frame,) = frames
         assert frame is not None
-        return _read(frame, spec)
+        (clocks,) = clocks_of(relation)
+        return _read(frame, spec, {name: _column(column) for name, column in clocks.items()})
     assert isinstance(spec, JoinSpec)
     sides = zip((relation.left, relation.right), frames, strict=True)
     return reduce(DataFrame.union, [_side(relation, spec, side, frame) for side, frame in sides if frame is not None])
 
 
-def _read(source: DataFrame, spec: OperatorSpec) -> DataFrame:
+def clocks_of(relation: Relation) -> tuple[dict[str, str], ...]:
+    """By stream that an operator reads, the columns by which its watermark goes on, and which of its own these are;
+    none where that is its event time.
+    """
+    if isinstance(relation, Join):
+        marks = [side.watermark for side in (relation.left, relation.right)]
+    else:
+        marks = [getattr(relation, "watermark", None)]
+    numbers = count()
+    given = [() if mark is None else mark.clocks for mark in marks]
+    return tuple({f"{CLOCK}{next(numbers)}": each.column.name for each in clocks} for clocks in given)
+
+
+def _read(source: DataFrame, spec: OperatorSpec, clocks: Mapping[str, Column]) -> DataFrame:
     # Where no column is needed, one stands for the rows: a batch without columns does not know how many it has.
     read = [_value(field, spec) for field in fields_of(source.schema) if field.name in spec.reads]
+    read += [column.alias(name) for name, column in clocks.items()]
     return source.select(*read or [F.lit(True).alias("__row")])
 
 
 def _value(field: Field, spec: OperatorSpec) -> Column:
     """A column as an operator reads it: of a window that rows come with, the event time that it stands for."""
     column = _column(field.name)
-    if field.type.bounds is None:
+    if field.type.bounds is None or spec.time_column is None or field.name != spec.time_column.name:
         return column
-    assert spec.time_column is not None and field.name == spec.time_column.name, "a window is read as event time only"
     last = column["end"] - F.expr("INTERVAL '0.000001' SECOND")
     return (column["start"] if spec.takes_window_start else last).alias(field.name)
 
@@ -119,6 +137,10 @@ def _side(join: Join, spec: JoinSpec, side: JoinSide, frame: DataFrame) -> DataF
         columns += [
             _column(field.name) if one is side else F.lit(None).cast(spark_type(field.type)).alias(field.name)
             for field in spec.columns(RIGHT if one is join.right else LEFT)
+        ]
+    for one, clocks in zip((join.left, join.right), clocks_of(join), strict=True):
+        columns += [
+            (_column(own) if one is side else F.lit(None).cast(time)).alias(name) for name, own in clocks.items()
         ]
     return frame.select(*columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from pyspark.sql import types as spark_types
@@ -39,9 +40,24 @@ def spark_type(type_: DataType) -> spark_types.DataType:
         return spark_types.ArrayType(spark_type(element))
     if (bounds := type_.bounds) is not None:
         return spark_types.StructType([spark_types.StructField(edge, spark_type(bounds)) for edge in ("start", "end")])
+    if type_.packed is not None:
+        return _nested_type(json.loads(type_.packed))
     if type_.is_decimal:
         return spark_types.DecimalType(type_.precision, type_.scale)
     return _SPARK[type_.name]
+
+
+def _nested_type(described: object) -> spark_types.DataType:
+    """As ``nested`` describes it."""
+    if isinstance(described, str):
+        return spark_type(DataType(described))
+    assert isinstance(described, dict)
+    ((kind, parts),) = described.items()
+    if kind == "array":
+        return spark_types.ArrayType(_nested_type(parts))
+    if kind == "map":
+        return spark_types.MapType(_nested_type(parts[0]), _nested_type(parts[1]))
+    return spark_types.StructType([spark_types.StructField(name, _nested_type(part)) for name, part in parts])
 
 
 def schema_of(fields: Iterable[Field]) -> spark_types.StructType:

@@ -25,7 +25,9 @@ from tailrace.commit.row_objects import RowsAttempt, RowsRef
 from tailrace.env import clock
 from tailrace.errors import StateServerError
 from tailrace.ids import MIN_MICROS
+from tailrace.operators.ingest.event_time import Clocks
 from tailrace.operators.ingest.frame import split
+from tailrace.operators.nested import packed_batch
 from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.server.transport.client import connect
 from tailrace.server.transport.server_config import Access, ServerAddress
@@ -119,6 +121,7 @@ class IngestTask:
     first_partition: int = 0  # an operator's rows may come from several jobs, whose partitions all begin with 0
     ordered_by_rows: bool = False  # the order of tasks follows from what they have read
     input_: tuple[int, int] = (0, 1)  # which of how many streams the rows are of, where a task reads one of several
+    clocks: tuple[tuple[str, ...], ...] = ()  # by stream, the columns by which time goes on; none: its event time
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -157,7 +160,8 @@ class IngestTask:
         key = StageKey(self.access.run, spec.name, instructions.epoch, instructions.try_, attempt, partition)
         writers = [connect(address, self.access).stage(key) for address, _, _ in instructions.servers]
         sender = None if self.point is None else sender_of(self.point, self.access)
-        passing = (batch.rename_columns([*types]) for batch in batches)
+        clocks = Clocks([name for names in self.clocks for name in names])
+        passing = (clocks.seen(packed_batch(batch.rename_columns([*types]), [*types.values()])) for batch in batches)
         combine_s = transfer_s = 0.0
         checksum = 0
         try:
@@ -198,7 +202,7 @@ class IngestTask:
             partials=counts.partials,
             sampled_rows=counts.sampled_rows,
             sampled_keys=counts.sampled_keys,
-            times_max=self._times_max(counts.times_max),
+            times_max=self._times_max(counts.times_max, clocks),
             combine_ms=combine_s * 1e3,
             transfer_ms=transfer_s * 1e3,
             staged=staged or (NOTHING_STAGED,) * len(instructions.servers),
@@ -206,8 +210,11 @@ class IngestTask:
             late=written,
         )
 
-    def _times_max(self, seen: Sequence[int]) -> tuple[int, ...]:
-        """By stream that the operator reads."""
+    def _times_max(self, seen: Sequence[int], clocks: Clocks) -> tuple[int, ...]:
+        """By stream that the operator reads, or by its clocks."""
+        if any(self.clocks):
+            pairs = zip(seen, self.clocks, strict=True)
+            return tuple(time for own, names in pairs for time in ([clocks.times_max[n] for n in names] or (own,)))
         number, count = self.input_
         if count == 1:
             return tuple(seen)

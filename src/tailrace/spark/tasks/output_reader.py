@@ -16,6 +16,7 @@ from pyspark import TaskContext
 
 from tailrace.errors import StateServerError
 from tailrace.ids import Attempt
+from tailrace.operators.nested import unpacked_batch
 from tailrace.server.transport.client import connect
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.spark.tasks.worker import tune_worker
@@ -38,6 +39,7 @@ class OutputTask:
     at: Attempt | None
     operator: str
     access: Access
+    schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at = self.at or attempt_of_job(self.access.run)
@@ -45,7 +47,8 @@ class OutputTask:
             for number in batch.column(0).to_pylist():
                 part = self.parts[number]
                 client = connect(part.address, self.access)
-                yield from client.output(at.epoch, at.try_, self.operator, part.number, part.of)
+                for made in client.output(at.epoch, at.try_, self.operator, part.number, part.of):
+                    yield unpacked_batch(made, self.schema)
         tune_worker()
 
 

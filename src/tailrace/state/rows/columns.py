@@ -39,6 +39,8 @@ def arrow_type(type_: DataType, large: bool = False) -> pa.DataType:
         return pa.struct([pa.field(edge, arrow_type(bounds)) for edge in ("start", "end")])
     if large and type_.kind is Kind.BYTES:
         return pa.large_string() if type_.name == "string" else pa.large_binary()
+    if type_.packed is not None:
+        return pa.binary()
     if type_.is_decimal:
         return pa.decimal128(type_.precision, type_.scale)
     return _ARROW[type_.name]

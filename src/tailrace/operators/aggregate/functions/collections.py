@@ -19,7 +19,7 @@ from tailrace.operators.aggregate.functions.packed_values import BINARY, pack, u
 from tailrace.operators.aggregate.functions.states import StateKind, present_rows, run_numbers
 from tailrace.operators.aggregate.functions.values import Values
 from tailrace.operators.rows.groups import Groups
-from tailrace.operators.rows.row_order import sort_ranks
+from tailrace.operators.rows.row_order import LateColumn, row_order, sort_ranks
 from tailrace.types import array
 
 __all__ = ["collect_list", "top_k"]
@@ -29,7 +29,8 @@ def _collect_list(groups: Groups, output: Output, time: str) -> pa.Array:
     """By event time (none comes first), then by value: rows may come in another order when they come again."""
     values, numbers, times = present_values(groups, output.columns[0], time)
     known = np.asarray(pc.fill_null(times.cast(pa.int64()), MIN_MICROS))  # without windows a row may have no time
-    order = np.lexsort((sort_ranks(values), known, numbers))
+    late = LateColumn(lambda rows: values.take(pa.array(rows)))
+    order = row_order([pa.array(numbers), pa.array(known), late], len(numbers))
     return lists(values.take(pa.array(order)), np.bincount(numbers, minlength=len(groups)))
 
 
