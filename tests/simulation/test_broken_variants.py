@@ -78,6 +78,7 @@ def _case(each: broken.Break) -> ParameterSet:
     return pytest.param(each, id=each.__name__, marks=pytest.mark.long if each in LONG else ())
 
 
+@pytest.mark.drawn(14)
 @pytest.mark.parametrize("break_it", [_case(each) for each in SEEDS_MAX])
 def test_a_broken_rule_is_noticed(monkeypatch: pytest.MonkeyPatch, break_it: broken.Break) -> None:
     break_it(monkeypatch)
