@@ -12,7 +12,7 @@ JAVA = export JAVA_HOME="$$(scripts/java_home.sh $(BIN)/python $(VENV)/java)"
 # The tests' JVMs start from an archive of Spark's classes, in half the time; without it where it cannot be made.
 ARCHIVE := $(VENV)/spark-classes.jsa
 # Tests run in so many processes, each with a Spark session of its own: most of a test is waiting for one thing at a time.
-PROCESSES ?= 4
+PROCESSES ?= 3
 SECONDS ?= 3600
 PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 # The report's tests open it in a browser: found, or fetched once into .venv.

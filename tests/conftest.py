@@ -36,11 +36,14 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every server and worker 
 
 # A failing example costs seconds of Spark, so shrinking it costs minutes: only the long profile does.
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if LONG else [])]
+EXAMPLES = 400 if LONG else 50
+"""Of each property whose test does not say otherwise."""
 settings.register_profile(
     "tailrace",
     print_blob=True,
     derandomize=False,
     deadline=None,
+    max_examples=EXAMPLES,
     phases=_PHASES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )

@@ -68,7 +68,7 @@ def test_what_never_came_is_asked_for_again() -> None:
     assert requested == [(0, 1), (), (), (), (0, 1), ()]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
     """Epochs change records at random; snapshots of shards are taken from the state itself, one manifest later."""

@@ -108,7 +108,7 @@ def answer(rows: list[Row]) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=2000 if LONG else 150, deadline=None, print_blob=True)
+@settings(max_examples=2000 if LONG else 60, deadline=None, print_blob=True)
 @given(
     streams(epochs_max=16),
     st.sampled_from(["append", "update", "complete"]),
@@ -147,7 +147,7 @@ def test_equals_the_model(
         )
 
 
-@settings(max_examples=1000 if LONG else 100, deadline=None, print_blob=True)
+@settings(max_examples=1000 if LONG else 50, deadline=None, print_blob=True)
 @given(streams(epochs_max=12), st.booleans(), st.booleans(), st.sampled_from([None, 0, 8000]), st.integers(0, 1000))
 def test_a_changelog_applied_to_a_table_gives_the_final_sessions(
     epochs: list[list[Row]], own_gaps: bool, combine: bool, memory_bytes: int | None, seed: int

@@ -95,7 +95,7 @@ def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_ingest, "put_hashes", coarse)
 
 
-@settings(max_examples=1000 if LONG else 80, deadline=None, print_blob=True)
+@settings(max_examples=1000 if LONG else 40, deadline=None, print_blob=True)
 @given(
     streams(),
     st.sampled_from(["append", "update", "complete"]),
@@ -118,7 +118,7 @@ def test_equals_the_model(epochs: list[list[Row]], mode: str, own_gaps: bool, me
         play(spec, make, compact, epochs, judgement, wanted(epochs, judgement, answer), combine=False, seed=seed)
 
 
-@settings(max_examples=1000 if LONG else 60, deadline=None, print_blob=True)
+@settings(max_examples=1000 if LONG else 30, deadline=None, print_blob=True)
 @given(
     streams(),
     st.booleans(),
