@@ -5,16 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tailrace.api.definition import (
-    Foreach,
-    ForeachBatch,
-    Once,
-    ProcessingTime,
-    QueryDefinition,
-    Sink,
-    TableSink,
-    Trigger,
-)
+from tailrace.api import definition
 from tailrace.api.duration import format_duration
 from tailrace.api.options import (
     Combine,
@@ -60,7 +51,7 @@ _RULES = {
 }
 
 
-def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
+def explain(plan: PhysicalPlan, query: definition.QueryDefinition | None = None) -> str:
     """The plan; with the query also its sink and its places."""
     head, sink = _sink_lines(plan, query)
     if plan.passed is not None:
@@ -85,7 +76,7 @@ class _Node:
     below: tuple[_Node, ...] = ()
 
 
-def _stage_node(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> _Node:
+def _stage_node(plan: PhysicalPlan, stage: Stage, query: definition.QueryDefinition | None) -> _Node:
     described, spec = description_of(stage.operator), stage.operator
     below = [_stage_node(plan, plan.stages[number], query) for number in stage.before]
     if stage.by_spark:
@@ -118,7 +109,7 @@ def _append_text(plan: PhysicalPlan) -> str:
     return f"append: {description_of(plan.last).final(plan.last)}"
 
 
-def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str, list[str]]:
+def _sink_lines(plan: PhysicalPlan, query: definition.QueryDefinition | None) -> tuple[str, list[str]]:
     if plan.passed is not None:
         lines = ["output mode append: each row once"]
     else:
@@ -166,7 +157,7 @@ def _trails(watermark: Watermark) -> str:
     return f"watermark on {watermark.column.name}, {format_duration(watermark.delay)} behind the largest event time"
 
 
-def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:
+def _state_lines(plan: PhysicalPlan, stage: Stage, query: definition.QueryDefinition | None) -> list[str]:
     lines = [
         f"store {stage.store.pattern or 'none'}{', chosen by you' if stage.store.by_user else ''}: {stage.store.reason}"
     ]
@@ -208,13 +199,13 @@ def _option_lines(options: Options) -> list[str]:
     return [f"options set: {', '.join(f'{option.name}={value}' for option, value in changed)}"] if changed else []
 
 
-def _location_lines(query: QueryDefinition | None) -> list[str]:
+def _location_lines(query: definition.QueryDefinition | None) -> list[str]:
     if query is None:
         return []
     return [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
 
 
-def _ingest_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:
+def _ingest_lines(plan: PhysicalPlan, stage: Stage, query: definition.QueryDefinition | None) -> list[str]:
     combine = _UNCOMBINED if stage.operator.sends_rows else _COMBINES[plan.options.combine]
     lines = [f"route {_ROUTES[plan.options.route]}", f"combine {combine}", f"transport {_transport(plan.options)}"]
     if query is not None and query.late is not None:
@@ -229,21 +220,21 @@ def _transport(options: Options) -> str:
     return f"{options.transport}, {encrypted} between machines"
 
 
-def _sink_text(sink: Sink) -> str:
-    if isinstance(sink, ForeachBatch):
+def _sink_text(sink: definition.Sink) -> str:
+    if isinstance(sink, definition.ForeachBatch):
         return f"foreachBatch {getattr(sink.function, '__name__', 'function')}"
-    if isinstance(sink, Foreach):
+    if isinstance(sink, definition.Foreach):
         return f"foreach {getattr(sink.writer, '__name__', type(sink.writer).__name__)}"
-    if isinstance(sink, TableSink):
+    if isinstance(sink, definition.TableSink):
         return f"{sink.name} {sink.options.place}".strip()
     text = sink.name if sink.path is None else f"{sink.name} {sink.path}"
     return f"{text} partitioned by {', '.join(sink.partition_by)}" if sink.partition_by else text
 
 
-def _trigger_text(trigger: Trigger) -> str:
-    if isinstance(trigger, Once):
+def _trigger_text(trigger: definition.Trigger) -> str:
+    if isinstance(trigger, definition.Once):
         return "once: what is there in one epoch, then stop"
-    if not isinstance(trigger, ProcessingTime):
+    if not isinstance(trigger, definition.ProcessingTime):
         return "available now: what is there, then stop"
     if trigger.interval == 0:
         return "as soon as the last epoch is done"

@@ -21,6 +21,10 @@ TIME_MAX = 2**62
 """Windows are computed in 64 bits: times this far from 1970 (146,000 years) leave room for any window."""
 
 
+COUNTS = ("rows", "late_rows", "null_time_rows", "partials", "sampled_rows", "sampled_keys")
+"""Of ``IngestCounts``, those that a receipt has under the same names."""
+
+
 @dataclass
 class IngestCounts:
     """What a task saw."""

@@ -38,13 +38,13 @@ def process_parts(operator: ProcessSpec) -> dict[str, str]:
     }
 
 
+_STORE = StoreChoice(
+    Pattern.RMW, "the state of a key is read, given to your function and written: one record a key, changed in place"
+)
 DESCRIPTION = Description(
     title=lambda spec: "Process",
     lines=process_lines,
     parts=process_parts,
-    store=lambda spec: StoreChoice(
-        Pattern.RMW,
-        "the state of a key is read, given to your function and written: one record a key, changed in place",
-    ),
+    store=lambda spec: _STORE,
     undropped=lambda spec: "state stays until your function drops it",
 )

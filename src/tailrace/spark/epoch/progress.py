@@ -58,6 +58,10 @@ def _camel_case(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
+_SUMS = ("rows", "updated", "state_bytes", "state_disk_bytes", "input_rows", "output_rows", "spilled_bytes")
+"""What an operator's servers report each for itself, under the names of its progress."""
+
+
 @dataclass(frozen=True)
 class OperatorProgress:
     """One operator of the chain in one epoch, on all servers together."""
@@ -90,15 +94,9 @@ class OperatorProgress:
             store=stage.store.pattern.value if stage.store.pattern is not None else "none",
             shards=stage.operator.shards,
             servers=len(statuses),
-            rows=sum(each.rows for each in statuses),
-            updated=sum(each.updated for each in statuses),
-            state_bytes=sum(each.state_bytes for each in statuses),
-            state_disk_bytes=sum(each.state_disk_bytes for each in statuses),
-            input_rows=sum(each.input_rows for each in statuses),
-            output_rows=sum(each.output_rows for each in statuses),
             late_rows=late_rows,
             null_time_rows=null_time_rows,
-            spilled_bytes=sum(each.spilled_bytes for each in statuses),
+            **{name: sum(getattr(each, name) for each in statuses) for name in _SUMS},
             apply_ms=max(each.apply_ms for each in statuses),
             advance_ms=max(each.advance_ms for each in statuses),
             metrics=with_ratios(each.metrics for each in statuses),

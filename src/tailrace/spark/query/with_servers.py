@@ -34,18 +34,9 @@ from tailrace.spark.epoch.time.idle_epochs import IdleEpochs, has_idle_epochs
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.hints.plan import HintPlan
 from tailrace.spark.processors.initial_state import with_initial_states
+from tailrace.spark.query import start
 from tailrace.spark.query.query import Failure, Running
 from tailrace.spark.query.spark_progress import ReportedRunner, report_to_listeners
-from tailrace.spark.query.start import (
-    Locations,
-    check_session,
-    plan_started,
-    policy_of,
-    sink_run_of,
-    start_spark_query,
-    store_options_of,
-    take_query,
-)
 from tailrace.spark.servers.encryption import encryption
 from tailrace.spark.servers.executors import transport_of
 from tailrace.spark.servers.fleet import Fleet
@@ -62,23 +53,23 @@ from tailrace.spark.tasks.row_objects import RowsPlace
 
 def start_with_servers(spark: SparkSession, query: QueryDefinition, budget: RetryBudget) -> Running:
     """One run of the query."""
-    locations = Locations.of(query)
+    locations = start.Locations.of(query)
     logs = SparkLogFiles(spark, locations.checkpoint)
-    plan, once = plan_started(query, logs, policy_of(spark))
-    check_session(spark)
+    plan, once = start.plan_started(query, logs, start.policy_of(spark))
+    start.check_session(spark)
     sink = sink_of(query, spark)
     late_sink = None if query.late is None else late_sink_of(query.late, spark)
     if late_sink is not None:
         late_schema(_late_rows(plan))  # refuses names before anything is disturbed
-    store_options = store_options_of(plan)
+    store_options = start.store_options_of(plan)
     run, failure = new_run_id(), Failure()
     with ExitStack() as undo:
-        controller = take_query(undo, locations, store_options, plan, logs, run, reread=not once)
+        controller = start.take_query(undo, locations, store_options, plan, logs, run, reread=not once)
         if controller.recovery_point.epoch == NO_EPOCH:
             plan = with_initial_states(plan)
         sinks = [sink] if late_sink is None else [sink, late_sink]
         place = RowsPlace(locations.state, store_options)
-        sink_run = sink_run_of(controller, place)
+        sink_run = start.sink_run_of(controller, place)
         for each in sinks:
             undo.callback(each.close)
             each.open(sink_run)
@@ -129,7 +120,7 @@ def start_with_servers(spark: SparkSession, query: QueryDefinition, budget: Retr
         controller.trim_spark_logs()
         report_to_listeners(spark)
         run_epoch = failure.keeping(ReportedRunner(runner))
-        started = start_spark_query(query, receipts, locations.checkpoint, run_epoch)
+        started = start.start_spark_query(query, receipts, locations.checkpoint, run_epoch)
         # Tasks that send to a silent server on another machine would wait for it: the epoch begins anew.
         group = str(started.runId)
         fleet.has_jobs = lambda: _has_jobs(spark.sparkContext, group)

@@ -17,18 +17,9 @@ from tailrace.plan.explain import explain
 from tailrace.spark.commit.spark_log import SparkLogFiles
 from tailrace.spark.epoch.pass_through import PassThroughRunner
 from tailrace.spark.epoch.progress import QueryIdentity
+from tailrace.spark.query import start
 from tailrace.spark.query.query import Failure, Running
 from tailrace.spark.query.spark_progress import ReportedRunner, report_to_listeners
-from tailrace.spark.query.start import (
-    Locations,
-    check_session,
-    plan_started,
-    policy_of,
-    sink_run_of,
-    start_spark_query,
-    store_options_of,
-    take_query,
-)
 from tailrace.spark.servers.losses import RetryBudget
 from tailrace.spark.sinks.set_aside import RowsSetAside
 from tailrace.spark.sinks.sinks import sink_of
@@ -40,19 +31,19 @@ def start_without_servers(spark: SparkSession, query: QueryDefinition, budget: R
     """One run of the query."""
     if query.late is not None:
         raise AnalysisError("lateRows: no row is late where no operator asks for its time: remove it")
-    locations = Locations.of(query)
+    locations = start.Locations.of(query)
     logs = SparkLogFiles(spark, locations.checkpoint)
-    plan, once = plan_started(query, logs, policy_of(spark))
+    plan, once = start.plan_started(query, logs, start.policy_of(spark))
     assert plan.passed is not None
-    check_session(spark)
+    start.check_session(spark)
     sink, rows = sink_of(query, spark), frame_of(plan.passed.source)
-    store_options = store_options_of(plan)
+    store_options = start.store_options_of(plan)
     run, failure = new_run_id(), Failure()
     with ExitStack() as undo:
-        controller = take_query(undo, locations, store_options, plan, logs, run, reread=not once)
+        controller = start.take_query(undo, locations, store_options, plan, logs, run, reread=not once)
         place = RowsPlace(locations.state, store_options)
         undo.callback(sink.close)
-        sink.open(sink_run_of(controller, place))
+        sink.open(start.sink_run_of(controller, place))
         aside = RowsSetAside(place, run) if isinstance(query.sink, TableSink) else None
         runner = PassThroughRunner(plan, controller, sink, QueryIdentity(run, query.name), budget, aside)
         undo.callback(runner.close)
@@ -60,6 +51,6 @@ def start_without_servers(spark: SparkSession, query: QueryDefinition, budget: R
         report_to_listeners(spark)
         batches = rows if aside is None else aside.receipts_of(rows)
         run_epoch = failure.keeping(ReportedRunner(runner))
-        started = start_spark_query(query, batches, locations.checkpoint, run_epoch)
+        started = start.start_spark_query(query, batches, locations.checkpoint, run_epoch)
         text, release = explain(plan, query), undo.pop_all().close
         return Running(started, runner, text, failure, release, controller.check_newest)

@@ -25,7 +25,7 @@ from tailrace.commit.row_objects import RowsAttempt, RowsRef
 from tailrace.env import clock
 from tailrace.errors import StateServerError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.ingest.event_time import Clocks
+from tailrace.operators.ingest.event_time import COUNTS, Clocks
 from tailrace.operators.ingest.frame import split
 from tailrace.operators.nested import packed_batch
 from tailrace.operators.registry import ingest_of, spec_from_json
@@ -196,12 +196,7 @@ class IngestTask:
             operator=spec.name,
             partition=partition,
             attempt=attempt,
-            rows=counts.rows,
-            late_rows=counts.late_rows,
-            null_time_rows=counts.null_time_rows,
-            partials=counts.partials,
-            sampled_rows=counts.sampled_rows,
-            sampled_keys=counts.sampled_keys,
+            **{name: getattr(counts, name) for name in COUNTS},
             times_max=self._times_max(counts.times_max, clocks),
             combine_ms=combine_s * 1e3,
             transfer_ms=transfer_s * 1e3,

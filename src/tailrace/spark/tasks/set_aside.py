@@ -29,9 +29,9 @@ class RowsReceipt:
     """The rows of a partition, in order. ``few``: an Arrow stream in base64, where no object has them."""
 
     partition: int
-    rows: int
-    few: str
     objects: tuple[RowsRef, ...]
+    few: str
+    rows: int
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -75,7 +75,7 @@ class SetAside:
             elif len(batch):
                 few.append(batch)
         objects = () if writer is None else writer.finish()
-        receipt = RowsReceipt(partition, rows, _stream(few), objects)
+        receipt = RowsReceipt(partition, objects, _stream(few), rows)
         tune_worker()
         yield pa.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})
 
