@@ -344,12 +344,16 @@ class Controller:
         self._fence = self._log.fence(self._run)
         self.fence_name = filenames.entry_name(self._fence)
         self._go_back(request.go_back_to)
-        request = replace(request, go_back_to=None)
         try:
-            start = decide_start(self._log, self._store, self._spark_logs, request, self._fence)
+            self._go_on(replace(request, go_back_to=None))
         except CheckpointError:
-            self._log.check_newest(self._run)  # what was read is that of a newer run, and fits together for that one
+            # What was read is a newer run's, and fits together for that one, or that one has swept what was written.
+            self._log.check_newest(self._run)
             raise
+
+    def _go_on(self, request: StartRequest) -> None:
+        """From what the log says behind this run's fence."""
+        start = decide_start(self._log, self._store, self._spark_logs, request, self._fence)
         self._recovery_point, self._end = start.point, start.end
         self._phases = Phases(start.point.epoch)
         self._make_logs_end(start)

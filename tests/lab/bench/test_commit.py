@@ -226,6 +226,7 @@ def bench(tmp: Path, *arguments: str) -> dict[str, Any]:
 SMALL = ("--batches", "1", "--warmup", "1", "--rate", "60", "--seed", "5")
 
 
+@pytest.mark.long
 def test_a_small_run_on_a_slow_folder(tmp_path: Path) -> None:
     found = bench(tmp_path, *SMALL, "--queries", "cm1", "--store", "shaped", "--latency", "5", "--targets", "async")
     assert found["answers_equal"] is True and found["rows_checked"]["cm1"] > 0

@@ -243,7 +243,8 @@ class Fleet:
             committed_attempts = self._all_staged(frames, epoch, 0)
             self._engines, after, ranges = before, self._engines, self._ranges
             self._ranges = own
-            manifest = durable()
+            manifest = durable()  # which may lose some of them
+            after = [None if engine in kept and engine not in before else engine for engine in after]
             self._engines, self._ranges = after, ranges
             for number, (low, high) in enumerate(ranges):
                 request = Request(self._run, shards=tuple(range(low, high)), manifest=manifest, moving=True)

@@ -120,3 +120,20 @@ def test_a_first_start_that_is_overtaken_leaves_the_plan_of_its_successors_state
     with pytest.raises(FencedError):
         Controller.start(store, PLAN, FakeSparkLogs())
     assert Controller.start(store, theirs, FakeSparkLogs([0], [0])).recovery_point.epoch == 0
+
+
+def test_a_first_start_whose_plan_is_swept_says_that_it_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It slept before it gave the file its name, and the newer run took that for what a killed one has left."""
+    monkeypatch.setattr(controllers, "QueryLock", lambda *_: NoLock())
+    root = tmp_path / "state"
+
+    class Sleeps(Disk):
+        def replace(self, path: Path, target: Path) -> None:
+            if target.name == "plan.json":
+                Controller.start(LocalStore(root), PLAN, FakeSparkLogs())
+            super().replace(path, target)
+
+    with pytest.raises(FencedError):
+        Controller.start(LocalStore(root, Sleeps()), PLAN, FakeSparkLogs())

@@ -82,7 +82,8 @@ def test_damage_keeps_its_words(location: str, tmp_path: Path) -> None:
         copy = tmp_path / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    damaged = max((tmp_path / "tailrace" / "objects").iterdir(), key=lambda path: path.stat().st_size)
+    needed = open_state(str(tmp_path)).manifest.objects
+    damaged = max((tmp_path / "tailrace" / each.name for each in needed), key=lambda path: path.stat().st_size)
     data = bytearray(damaged.read_bytes())
     data[40] ^= 255
     damaged.write_bytes(data)
