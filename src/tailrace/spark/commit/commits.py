@@ -209,6 +209,10 @@ class Commits:
             if call is not None and (error := self._ended(call, f"The epoch's {what} was not recorded")):
                 raise error
 
+    def check_newest(self) -> None:
+        """Raise ``FencedError`` where a newer run has taken over."""
+        self._controller.check_newest()
+
     def base_of_retry(self, epoch: int) -> Manifest:
         """The durable manifest that another try of ``epoch`` starts from. No commit is running when this returns."""
         self.wait_idle()

@@ -51,6 +51,8 @@ class EpochTries:
                 self._fleet.raise_given_up()
                 done = try_once(try_)
             except Exception as error:
+                if isinstance(error, CheckpointError):
+                    self._commits.check_newest()  # a newer run cleans up what this one still reads
                 if not self._is_loss(error):
                     raise
                 self._budget.lost(f"epoch {epoch}, try {try_}", error)

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import QueryStopped, RewindNeeded, StateServerError, TableError, UserFunctionError
+from tailrace.errors import (
+    CorruptionError,
+    FencedError,
+    QueryStopped,
+    RewindNeeded,
+    StateServerError,
+    TableError,
+    UserFunctionError,
+)
 from tailrace.spark.epoch.tries import EpochTries
 from tailrace.spark.servers.losses import RetryBudget
 
@@ -28,8 +36,15 @@ class Fleet:
 
 
 class Commits:
+    def __init__(self, replaced: bool = False) -> None:
+        self.replaced = replaced
+
     def base_of_retry(self, epoch: int) -> str:
         return f"manifest {epoch - 1}"
+
+    def check_newest(self) -> None:
+        if self.replaced:
+            raise FencedError("a newer run has taken over")
 
 
 class Sink:
@@ -51,8 +66,8 @@ def fleet() -> Fleet:
     return Fleet()
 
 
-def tries(fleet: Fleet) -> EpochTries:
-    commits: Any = Commits()
+def tries(fleet: Fleet, replaced: bool = False) -> EpochTries:
+    commits: Any = Commits(replaced)
     given: Any = fleet
     return EpochTries(given, commits, RetryBudget(60))
 
@@ -113,3 +128,11 @@ def test_a_job_that_somebody_else_cancelled_is_none(fleet: Fleet) -> None:
     running.run(0, Sink(CANCELLED))
     with pytest.raises(RuntimeError, match="SPARK_JOB_CANCELLED"):
         running.run(1, Sink(CANCELLED))
+
+
+def test_a_run_that_misses_what_a_newer_one_has_deleted_says_that_it_was_replaced(fleet: Fleet) -> None:
+    missing = CorruptionError("objects/1.delta is damaged: it is missing")
+    with pytest.raises(FencedError):
+        tries(fleet, replaced=True).run(7, Sink(missing))
+    with pytest.raises(CorruptionError):
+        tries(fleet).run(7, Sink(missing))
